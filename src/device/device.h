@@ -1,0 +1,74 @@
+/*
+ * device.h - what runs steps: lanes in order, tickets across lanes.
+ *
+ * A device has lanes.  Commands of one lane run in submission order; commands of different lanes
+ * run at any time unless one waits for another's ticket.  Submitting never waits for work to
+ * finish, only for room in the lane's queue.  A failure stops the device: commands behind it are
+ * dropped, waits are released, and the first failure is what ls_device_sync() returns.
+ *
+ *   submit --> [lane queue] --> runs in order; ticket n of a lane = its n-th command
+ *
+ * Backends: cpu (lanes are threads).
+ * Layer: device (uses topology, kernels).  Threads: one thread submits and syncs.
+ */
+#ifndef LS_DEVICE_H
+#define LS_DEVICE_H
+
+#include <stdint.h>
+
+#include "ops.h"
+#include "status.h"
+
+#define LS_DEVICE_LANES_MAX 8
+
+typedef struct ls_device ls_device;
+
+/* Work that is no op: runs on the lane's thread (cpu), or as a host callback. */
+typedef ls_status ls_device_call(void *context, int64_t argument);
+
+typedef struct ls_device_options {
+    int n_lanes;                           /* 1 .. LS_DEVICE_LANES_MAX */
+    int lane_threads[LS_DEVICE_LANES_MAX]; /* threads of the ops on a lane; 0: all cores */
+} ls_device_options;
+
+/* What a lane has done since the device was opened or the counters were last reset. */
+typedef struct ls_lane_stats {
+    uint64_t busy_ns; /* time inside commands */
+    uint64_t op_ns[LS_OP_COUNT];
+    uint64_t op_calls[LS_OP_COUNT];
+} ls_lane_stats;
+
+/* Open the CPU device: one thread for each lane.  LS_ERR_NO_MEMORY, LS_ERR_DEVICE (no thread). */
+ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **device);
+
+/* Finish what was submitted, end the lanes.  NULL is allowed. */
+void ls_device_close(ls_device *device);
+
+/* The op table of the backend. */
+const ls_ops *ls_device_ops(const ls_device *device);
+
+/* Queue an op.  args are copied; tag is given back with a failure. */
+ls_status ls_device_submit_op(ls_device *device, int lane, int64_t tag, ls_op op,
+                              const ls_op_args *args);
+
+/* Queue a call. */
+ls_status ls_device_submit_call(ls_device *device, int lane, int64_t tag, ls_device_call *call,
+                                void *context, int64_t argument);
+
+/* What is submitted to lane from now on starts after ticket of lane other has finished. */
+ls_status ls_device_submit_wait(ls_device *device, int lane, int other, uint64_t ticket);
+
+/* The ticket of the lane's latest submitted command; 0 before the first. */
+uint64_t ls_device_ticket(const ls_device *device, int lane);
+
+/*
+ * Wait until all lanes are idle.  Returns the first failure since the last sync, its text as
+ * ls_error() and its tag through failed_tag (-1: none); the device can be used again afterwards.
+ */
+ls_status ls_device_sync(ls_device *device, int64_t *failed_tag);
+
+/* Copy the counters of a lane; call after a sync. */
+ls_lane_stats ls_device_stats(const ls_device *device, int lane);
+void ls_device_stats_reset(ls_device *device);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * device_cpu.c - lanes as threads.
+ *
+ * Each lane has a ring of commands and a thread that runs them; one mutex guards all rings and
+ * counters, one condition announces every change (commands are coarse: milliseconds).  A thread
+ * with nothing to do sleeps; nothing polls.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "device.h"
+
+#define RING_COMMANDS 64
+#define ERROR_BYTES   1024
+#define ORIGIN_BYTES  64
+
+typedef enum command_kind { COMMAND_OP, COMMAND_CALL, COMMAND_WAIT } command_kind;
+
+typedef struct command {
+    command_kind kind;
+    int64_t tag;
+    union {
+        struct {
+            ls_op op;
+            ls_op_args args;
+        } op;
+        struct {
+            ls_device_call *function;
+            void *context;
+            int64_t argument;
+        } call;
+        struct {
+            int lane;
+            uint64_t ticket;
+        } wait;
+    } u;
+} command;
+
+typedef struct lane {
+    struct ls_device *device;
+    pthread_t thread;
+    int n_threads; /* of the ops */
+    uint64_t submitted, finished; /* commands so far; the ring holds those between */
+    ls_lane_stats stats;
+    command ring[RING_COMMANDS];
+} lane;
+
+struct ls_device {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int n_lanes, n_started;
+    bool closing;
+    ls_status status; /* first failure since the last sync */
+    int64_t failed_tag;
+    char error[ERROR_BYTES];
+    char origin[ORIGIN_BYTES];
+    lane lanes[LS_DEVICE_LANES_MAX];
+};
+
+/* ---- running commands ---------------------------------------------------------------------- */
+
+static ls_status run_command(const command *c, ls_lane_stats *stats)
+{
+    const uint64_t start_ns = ls_clock_ns();
+    ls_status status;
+
+    if (c->kind == COMMAND_OP)
+        status = ls_ops_run(&ls_ops_cpu, c->u.op.op, NULL, &c->u.op.args);
+    else
+        status = c->u.call.function(c->u.call.context, c->u.call.argument);
+
+    const uint64_t spent_ns = ls_clock_ns() - start_ns;
+    stats->busy_ns += spent_ns;
+    if (c->kind == COMMAND_OP) {
+        stats->op_ns[c->u.op.op] += spent_ns;
+        stats->op_calls[c->u.op.op]++;
+    }
+    return status;
+}
+
+/* Called with the mutex held: the calling thread's error becomes the device's, if it is the first. */
+static void record_failure(ls_device *d, ls_status status, int64_t tag)
+{
+    if (d->status != LS_OK) return;
+    d->status = status;
+    d->failed_tag = tag;
+    snprintf(d->error, sizeof d->error, "%s", ls_error());
+    snprintf(d->origin, sizeof d->origin, "%s", ls_error_origin());
+}
+
+static void *run_lane(void *argument)
+{
+    lane *l = argument;
+    ls_device *d = l->device;
+
+    ls_cpu_threads_set(l->n_threads);
+    pthread_mutex_lock(&d->mutex);
+    for (;;) {
+        while (l->finished == l->submitted && !d->closing) pthread_cond_wait(&d->changed, &d->mutex);
+        if (l->finished == l->submitted) break;
+
+        const command *c = &l->ring[l->finished % RING_COMMANDS];
+        if (c->kind == COMMAND_WAIT) {
+            const lane *other = &d->lanes[c->u.wait.lane];
+            while (other->finished < c->u.wait.ticket && d->status == LS_OK)
+                pthread_cond_wait(&d->changed, &d->mutex);
+        } else if (d->status == LS_OK) {
+            pthread_mutex_unlock(&d->mutex);
+            const ls_status status = run_command(c, &l->stats);
+            pthread_mutex_lock(&d->mutex);
+            if (status != LS_OK) record_failure(d, status, c->tag);
+        }
+        l->finished++;
+        pthread_cond_broadcast(&d->changed);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return NULL;
+}
+
+/* ---- open, close --------------------------------------------------------------------------- */
+
+static ls_status start_lanes(ls_device *d, const ls_device_options *options)
+{
+    for (int i = 0; i < d->n_lanes; i++) {
+        lane *l = &d->lanes[i];
+        l->device = d;
+        l->n_threads = options->lane_threads[i];
+        const int error = pthread_create(&l->thread, NULL, run_lane, l);
+        if (error != 0)
+            return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
+        d->n_started++;
+    }
+    return LS_OK;
+}
+
+ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **device)
+{
+    assert(options->n_lanes >= 1 && options->n_lanes <= LS_DEVICE_LANES_MAX);
+
+    ls_device *opened = calloc(1, sizeof *opened);
+    if (opened == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "device of %d lanes", options->n_lanes);
+    opened->n_lanes = options->n_lanes;
+    opened->failed_tag = -1;
+    pthread_mutex_init(&opened->mutex, NULL);
+    pthread_cond_init(&opened->changed, NULL);
+
+    const ls_status status = start_lanes(opened, options);
+    if (status != LS_OK) {
+        ls_device_close(opened);
+        return status;
+    }
+    *device = opened;
+    return LS_OK;
+}
+
+void ls_device_close(ls_device *device)
+{
+    if (device == NULL) return;
+    pthread_mutex_lock(&device->mutex);
+    device->closing = true;
+    pthread_cond_broadcast(&device->changed);
+    pthread_mutex_unlock(&device->mutex);
+    for (int i = 0; i < device->n_started; i++) pthread_join(device->lanes[i].thread, NULL);
+    pthread_cond_destroy(&device->changed);
+    pthread_mutex_destroy(&device->mutex);
+    free(device);
+}
+
+const ls_ops *ls_device_ops(const ls_device *device)
+{
+    (void)device;
+    return &ls_ops_cpu;
+}
+
+/* ---- submitting ---------------------------------------------------------------------------- */
+
+/* Append to the lane's ring; after a failure it is dropped and the failure returned. */
+static ls_status submit(ls_device *d, int lane_index, const command *c)
+{
+    lane *l = &d->lanes[lane_index];
+    assert(lane_index >= 0 && lane_index < d->n_lanes);
+
+    pthread_mutex_lock(&d->mutex);
+    while (l->submitted - l->finished == RING_COMMANDS && d->status == LS_OK)
+        pthread_cond_wait(&d->changed, &d->mutex);
+    const ls_status status = d->status;
+    if (status == LS_OK) {
+        l->ring[l->submitted % RING_COMMANDS] = *c;
+        l->submitted++;
+        pthread_cond_broadcast(&d->changed);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return status;
+}
+
+ls_status ls_device_submit_op(ls_device *device, int lane_index, int64_t tag, ls_op op,
+                              const ls_op_args *args)
+{
+    command c = {.kind = COMMAND_OP, .tag = tag};
+    c.u.op.op = op;
+    c.u.op.args = *args;
+    return submit(device, lane_index, &c);
+}
+
+ls_status ls_device_submit_call(ls_device *device, int lane_index, int64_t tag,
+                                ls_device_call *call, void *context, int64_t argument)
+{
+    command c = {.kind = COMMAND_CALL, .tag = tag};
+    c.u.call.function = call;
+    c.u.call.context = context;
+    c.u.call.argument = argument;
+    return submit(device, lane_index, &c);
+}
+
+ls_status ls_device_submit_wait(ls_device *device, int lane_index, int other, uint64_t ticket)
+{
+    assert(other >= 0 && other < device->n_lanes && other != lane_index);
+    command c = {.kind = COMMAND_WAIT, .tag = -1};
+    c.u.wait.lane = other;
+    c.u.wait.ticket = ticket;
+    return submit(device, lane_index, &c);
+}
+
+uint64_t ls_device_ticket(const ls_device *device, int lane_index)
+{
+    return device->lanes[lane_index].submitted; /* written by this thread only */
+}
+
+ls_status ls_device_sync(ls_device *device, int64_t *failed_tag)
+{
+    pthread_mutex_lock(&device->mutex);
+    for (int i = 0; i < device->n_lanes; i++)
+        while (device->lanes[i].finished < device->lanes[i].submitted)
+            pthread_cond_wait(&device->changed, &device->mutex);
+    const ls_status status = device->status;
+    if (status != LS_OK) ls_error_adopt(device->error, device->origin);
+    *failed_tag = device->failed_tag;
+    device->status = LS_OK;
+    device->failed_tag = -1;
+    pthread_mutex_unlock(&device->mutex);
+    return status;
+}
+
+ls_lane_stats ls_device_stats(const ls_device *device, int lane_index)
+{
+    return device->lanes[lane_index].stats;
+}
+
+void ls_device_stats_reset(ls_device *device)
+{
+    for (int i = 0; i < device->n_lanes; i++)
+        memset(&device->lanes[i].stats, 0, sizeof device->lanes[i].stats);
+}

@@ -1,0 +1,347 @@
+/* decoder.c - the decoder's tensor table, and the segments of its tape. */
+#include "decoder.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decoder_builder.h"
+
+#define LOGITS_TILE_BYTES (64 << 20)
+#define LOSS_ROWS_MIN     16
+#define SUMSQ_BLOCK       4096
+
+int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk)
+{
+    int64_t rows = LOGITS_TILE_BYTES / (int64_t)(V * 4);
+    if (rows < LOSS_ROWS_MIN) rows = LOSS_ROWS_MIN;
+    return rows < chunk ? rows : chunk;
+}
+
+int64_t ls_decoder_matmul_params(const ls_decoder_shape *s)
+{
+    const int64_t attention = 2 * s->D * s->H * s->K + 2 * s->D * s->G * s->K;
+    return s->L * (attention + 3 * s->D * s->F) + s->V * s->D;
+}
+
+int64_t ls_decoder_params(const ls_decoder_shape *s)
+{
+    const int64_t embedding = s->tied ? 0 : s->V * s->D;
+    return ls_decoder_matmul_params(s) + embedding + (2 * s->L + 1) * s->D;
+}
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+static int32_t count_params(const ls_decoder_shape *s)
+{
+    return (int32_t)(9 * s->L) + (s->tied ? 2 : 3);
+}
+
+/* Add weight, master remainder, moments and gradient of one parameter; columns 0: a vector. */
+static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t columns,
+                         const char *name)
+{
+    static const struct {
+        ls_role role;
+        const char *suffix;
+    } states[] = {{LS_ROLE_M, "m"}, {LS_ROLE_V, "v"}};
+    ls_decoder *d = b->decoder;
+    ls_param param = {-1, -1, -1, -1, -1, layer, columns > 0, false, 1.0f};
+    char state[LS_TENSOR_NAME_BYTES];
+    int32_t *const slots[] = {&param.m, &param.v};
+
+    if (b->status != LS_OK) return -1;
+    if (b->o->param_rule != NULL) b->o->param_rule(b->o->param_context, name, &param);
+    param.weight = add_tensor(b, LS_ROLE_WEIGHTS, layer, b->o->dtype, rows, columns, name);
+    if (b->o->train) {
+        snprintf(state, sizeof state, "%s.grad", name);
+        param.grad = add_tensor(b, LS_ROLE_GRAD, layer, LS_DTYPE_F32, rows, columns, state);
+    }
+    if (b->o->train && b->o->dtype == LS_DTYPE_BF16) {
+        snprintf(state, sizeof state, "%s.master_lo", name);
+        param.lo = add_tensor(b, LS_ROLE_LO, layer, LS_DTYPE_I16, rows, columns, state);
+    }
+    for (int i = 0; i < 2 && b->o->train && !param.frozen; i++) {
+        snprintf(state, sizeof state, "%s.%s", name, states[i].suffix);
+        *slots[i] = add_tensor(b, states[i].role, layer, LS_DTYPE_F32, rows, columns, state);
+    }
+    d->params[d->n_params] = param;
+    return d->n_params++;
+}
+
+static int32_t add_layer_param(builder *b, int32_t layer, int64_t rows, int64_t columns,
+                               const char *suffix)
+{
+    char name[LS_TENSOR_NAME_BYTES];
+    snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, suffix);
+    return add_param(b, layer, rows, columns, name);
+}
+
+static void add_params(builder *b)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const int64_t HK = s->H * s->K, GK = s->G * s->K;
+
+    b->embed = add_param(b, -1, s->V, s->D, "model.embed_tokens.weight");
+    for (int32_t l = 0; l < s->L; l++)
+        b->layers[l] = (layer_params){
+            .wq = add_layer_param(b, l, HK, s->D, "self_attn.q_proj"),
+            .wk = add_layer_param(b, l, GK, s->D, "self_attn.k_proj"),
+            .wv = add_layer_param(b, l, GK, s->D, "self_attn.v_proj"),
+            .wo = add_layer_param(b, l, s->D, HK, "self_attn.o_proj"),
+            .gate = add_layer_param(b, l, s->F, s->D, "mlp.gate_proj"),
+            .up = add_layer_param(b, l, s->F, s->D, "mlp.up_proj"),
+            .down = add_layer_param(b, l, s->D, s->F, "mlp.down_proj"),
+            .norm1 = add_layer_param(b, l, s->D, 0, "input_layernorm"),
+            .norm2 = add_layer_param(b, l, s->D, 0, "post_attention_layernorm"),
+        };
+    b->final_norm = add_param(b, -1, s->D, 0, "model.norm.weight");
+    b->head = s->tied ? b->embed : add_param(b, -1, s->V, s->D, "lm_head.weight");
+}
+
+/* ---- activations --------------------------------------------------------------------------- */
+
+/* One tensor for each layer if saved, else one that all layers share. */
+static void add_per_layer(builder *b, int32_t *tensors, bool saved, ls_role role, ls_dtype dtype,
+                          int64_t rows, int64_t columns, const char *name)
+{
+    char layer_name[LS_TENSOR_NAME_BYTES];
+
+    for (int32_t l = 0; l < b->o->shape.L; l++) {
+        if (!saved && l > 0) {
+            tensors[l] = tensors[0];
+            continue;
+        }
+        if (saved)
+            snprintf(layer_name, sizeof layer_name, "%s.%d", name, l);
+        else
+            snprintf(layer_name, sizeof layer_name, "%s", name);
+        tensors[l] = add_tensor(b, role, saved ? l : -1, dtype, rows, columns, layer_name);
+    }
+}
+
+static void add_layer_inputs(builder *b)
+{
+    const ls_decoder_options *o = b->o;
+    char name[LS_TENSOR_NAME_BYTES];
+
+    for (int32_t l = 0; l <= o->shape.L; l++) {
+        if (!o->train && l >= 2) {
+            b->x[l] = b->x[l % 2]; /* evaluation keeps only a layer's input and output */
+            continue;
+        }
+        snprintf(name, sizeof name, "x.%d", l);
+        b->x[l] = add_tensor(b, LS_ROLE_X, l, o->dtype, b->T, o->shape.D, name);
+    }
+}
+
+static void add_activations(builder *b)
+{
+    const ls_decoder_options *o = b->o;
+    const ls_decoder_shape *s = &o->shape;
+    const int64_t HK = s->H * s->K, GK = s->G * s->K, block = o->query_block, C = o->chunk;
+    const ls_dtype dtype = o->dtype;
+    const bool keep_o = o->train && o->save_o, keep_qkv = o->train && o->save_qkv;
+
+    add_layer_inputs(b);
+    add_per_layer(b, b->q, keep_qkv, LS_ROLE_KV, dtype, keep_qkv ? b->T : block, HK, "q");
+    add_per_layer(b, b->k, keep_qkv, LS_ROLE_KV, dtype, b->T, GK, "k");
+    add_per_layer(b, b->v, keep_qkv, LS_ROLE_KV, dtype, b->T, GK, "v");
+    add_per_layer(b, b->attn, keep_o, LS_ROLE_O, dtype, keep_o ? b->T : block, HK, "o");
+    add_per_layer(b, b->lse, keep_o, LS_ROLE_O, LS_DTYPE_F32, keep_o ? b->T : block, s->H, "lse");
+    if (o->key_block > 0 && o->key_block < b->T)
+        b->o_acc = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "o_acc");
+
+    b->h = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "h");
+    b->r1 = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, 0, "r1");
+    b->y = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "y");
+    b->h2 = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "h2");
+    b->r2 = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, 0, "r2");
+    b->gate = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "gate");
+    b->up = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "up");
+    b->act = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "act");
+    b->proj = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "proj");
+
+    b->loss_h = add_tensor(b, LS_ROLE_LOGITS, -1, dtype, o->loss_rows, s->D, "loss.h");
+    b->loss_r = add_tensor(b, LS_ROLE_LOGITS, -1, LS_DTYPE_F32, o->loss_rows, 0, "loss.r");
+    b->logits = add_tensor(b, LS_ROLE_LOGITS, -1, LS_DTYPE_F32, o->loss_rows, s->V, "logits");
+}
+
+static void add_gradients(builder *b)
+{
+    const ls_decoder_options *o = b->o;
+    const ls_decoder_shape *s = &o->shape;
+    const int64_t HK = s->H * s->K, GK = s->G * s->K, block = o->query_block, C = o->chunk;
+    const ls_dtype dtype = o->dtype;
+    int64_t largest = 1;
+
+    b->dx = add_tensor(b, LS_ROLE_X, -1, dtype, b->T, s->D, "dx");
+    b->dk = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dk");
+    b->dv = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dv");
+    b->dq = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "dq");
+    b->d_o = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, block, HK, "d_o");
+    b->delta = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, s->H, "delta");
+    b->d_act = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "d_act");
+    b->dgate = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "dgate");
+    b->dup = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->F, "dup");
+    b->dh = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, s->D, "dh");
+    b->dqkv_q = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, HK, "dq.rows");
+    b->dqkv_k = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, GK, "dk.rows");
+    b->dqkv_v = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, GK, "dv.rows");
+    b->dlogits = add_tensor(b, LS_ROLE_LOGITS, -1, dtype, o->loss_rows, s->V, "dlogits");
+    b->loss_dh = add_tensor(b, LS_ROLE_LOGITS, -1, LS_DTYPE_F32, o->loss_rows, s->D, "loss.dh");
+
+    for (int32_t i = 0; i < b->decoder->n_params && b->status == LS_OK; i++) {
+        const ls_tensor *t = &b->tape->tensors[b->decoder->params[i].weight];
+        if (ls_tensor_elements(t) > largest) largest = ls_tensor_elements(t);
+    }
+    b->sums = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F64, b->decoder->n_params, 0, "sums");
+    b->partials = add_tensor(b, LS_ROLE_STAGING, -1, LS_DTYPE_F64,
+                             (largest + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK, 0, "sums.partials");
+}
+
+static void add_inputs(builder *b)
+{
+    const ls_decoder_options *o = b->o;
+    ls_decoder_inputs *in = &b->decoder->inputs;
+
+    in->tokens = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->T, 0, "tokens");
+    in->targets = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->T, 0, "targets");
+    in->positions = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "positions");
+    in->doc_start = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "doc_start");
+    in->nll = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, b->T, 0, "nll");
+    in->rope_table =
+        add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, o->S, o->shape.K, "rope.table");
+    in->control = -1;
+    if (o->train)
+        in->control = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_U8,
+                                 (int64_t)sizeof(ls_update_control), 0, "control");
+}
+
+/* ---- segments ------------------------------------------------------------------------------ */
+
+static void emit_step(builder *b)
+{
+    for (int32_t mb = 0; mb < b->o->accumulate; mb++) {
+        b->phase = LS_PHASE_BATCH;
+        emit_host(b, LS_CALL_BATCH, mb);
+        emit_forward(b);
+        emit_loss(b, true);
+        emit_host(b, LS_CALL_LOSS, mb);
+        emit_backward(b);
+    }
+    emit_update(b);
+}
+
+static void emit_eval(builder *b)
+{
+    b->phase = LS_PHASE_BATCH;
+    emit_host(b, LS_CALL_BATCH, 0);
+    emit_forward(b);
+    emit_loss(b, false);
+    emit_host(b, LS_CALL_LOSS, 0);
+}
+
+static void emit_segments(builder *b)
+{
+    ls_tape *tape = b->tape;
+
+    b->layer = b->chunk = -1;
+    if (b->o->train) emit_step(b);
+    tape->segment_calls[LS_SEGMENT_STEP] = tape->n_calls;
+    tape->segment_first[LS_SEGMENT_EVAL] = tape->n_calls;
+    emit_eval(b);
+    tape->segment_calls[LS_SEGMENT_EVAL] = tape->n_calls - tape->segment_calls[LS_SEGMENT_STEP];
+}
+
+static ls_status check_options(const ls_decoder_options *o)
+{
+    const ls_decoder_shape *s = &o->shape;
+    const int64_t positive[] = {s->V, s->D,           s->F,      s->L,           s->H,     s->G,
+                                s->K, o->S,           o->sequences, o->accumulate, o->chunk,
+                                o->query_block, o->loss_rows};
+
+    for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++)
+        if (positive[i] <= 0)
+            return LS_FAIL(LS_ERR_INVALID, "model or batch size %lld is not positive",
+                           (long long)positive[i]);
+    if (s->H % s->G != 0 || s->K % 2 != 0)
+        return LS_FAIL(LS_ERR_INVALID,
+                       "%lld query heads over %lld kv heads of width %lld: the first must be a "
+                       "multiple of the second, the width even",
+                       (long long)s->H, (long long)s->G, (long long)s->K);
+    if (o->save_qkv && !o->save_o)
+        return LS_FAIL(LS_ERR_INVALID, "saving q, k, v without the attention output");
+    return LS_OK;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static ls_status build_all(builder *b)
+{
+    const size_t L = (size_t)b->o->shape.L;
+    const size_t n_params = (size_t)count_params(&b->o->shape);
+    int32_t *lists = malloc((6 * L + 1) * sizeof *lists);
+
+    b->layers = malloc(L * sizeof *b->layers);
+    b->grad_written = calloc(n_params, sizeof *b->grad_written);
+    b->decoder->params = malloc(n_params * sizeof *b->decoder->params);
+    if (lists == NULL || b->layers == NULL || b->grad_written == NULL ||
+        b->decoder->params == NULL) {
+        b->status = LS_FAIL(LS_ERR_NO_MEMORY, "tables of a model of %zu layers", L);
+    } else {
+        b->x = lists;
+        b->q = b->x + L + 1;
+        b->k = b->q + L;
+        b->v = b->k + L;
+        b->attn = b->v + L;
+        b->lse = b->attn + L;
+        add_params(b);
+        add_inputs(b);
+        add_activations(b);
+        if (b->o->train) add_gradients(b);
+        emit_segments(b);
+    }
+    free(lists);
+    free(b->layers);
+    free(b->grad_written);
+    return b->status;
+}
+
+ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder)
+{
+    LS_TRY(check_options(options));
+
+    ls_decoder built = {.options = *options};
+    ls_decoder_options *o = &built.options;
+    builder b = {.decoder = &built, .tape = &built.tape, .o = o, .o_acc = -1};
+
+    b.T = o->S * o->sequences;
+    o->query_block = smaller(o->query_block, b.T);
+    o->chunk = smaller(o->chunk, o->query_block);
+    o->loss_rows = smaller(o->loss_rows, b.T);
+    if (!o->train) o->save_o = o->save_qkv = false;
+
+    const ls_status status = build_all(&b);
+    o->param_rule = NULL;
+    o->param_context = NULL;
+    if (status != LS_OK) {
+        ls_decoder_free(&built);
+        return status;
+    }
+    ls_tape_check(&built.tape);
+    *decoder = built;
+    return LS_OK;
+}
+
+void ls_decoder_free(ls_decoder *decoder)
+{
+    if (decoder == NULL) return;
+    ls_tape_free(&decoder->tape);
+    free(decoder->params);
+    memset(decoder, 0, sizeof *decoder);
+}

@@ -1,0 +1,93 @@
+/*
+ * decoder.h - a decoder-only transformer (Llama family) as a tape.
+ *
+ * One call builds the whole tape: the parameter table, every activation, and the segments
+ *
+ *   step   for each micro-batch: batch, forward, loss, backward;  then norm, update
+ *   eval   batch, forward, loss (no gradients)
+ *
+ * The token axis of a micro-batch is its sequences laid end to end (T = sequences x S); documents
+ * are isolated by data (doc_start), so chunks may straddle them.  A layer runs query block by
+ * query block, the dense parts chunk by chunk inside a block; backward takes blocks in descending
+ * order, so the key and value gradients of a block are final once it has been processed.
+ *
+ * Layer: model.  Threads: a built decoder is immutable.
+ */
+#ifndef LS_DECODER_H
+#define LS_DECODER_H
+
+#include "tape.h"
+
+/* V vocabulary, D width, F feed-forward width, L layers, H query heads, G kv heads, K head width */
+typedef struct ls_decoder_shape {
+    int64_t V, D, F, L, H, G, K;
+    float eps;
+    bool tied; /* the head shares the embedding's weight */
+} ls_decoder_shape;
+
+/* A trainable tensor and its states: indices into the tape's tensors, -1 where absent. */
+typedef struct ls_param {
+    int32_t weight, lo, m, v, grad;
+    int32_t layer; /* -1: embedding, final norm, head */
+    bool decay;    /* matrices only */
+    bool frozen;   /* never updated; no states */
+    float lr_scale;
+} ls_param;
+
+/* Called for each parameter before its states are made; may set frozen, lr_scale. */
+typedef void ls_param_rule(void *context, const char *name, ls_param *param);
+
+typedef struct ls_decoder_options {
+    ls_decoder_shape shape;
+    ls_dtype dtype;               /* of weights and activations: BF16 or F32 */
+    int64_t S, sequences;         /* tokens per sequence, sequences per micro-batch */
+    int64_t accumulate;           /* micro-batches per step */
+    int64_t chunk, query_block;   /* rows; the last of each may be shorter */
+    int64_t key_block;            /* keys per attention call; 0: all that a block needs */
+    int64_t loss_rows;            /* rows of a logits tile */
+    int64_t window;               /* sliding window; 0: none */
+    bool train;                   /* build segment step, gradients and states */
+    bool save_o, save_qkv;        /* keep O+LSE; keep q, k, v (needs save_o) of every layer */
+    float beta1, beta2, adam_eps, weight_decay, clip_norm;
+    ls_param_rule *param_rule; /* may be NULL */
+    void *param_context;
+} ls_decoder_options;
+
+/* The tensors that others fill or read. */
+typedef struct ls_decoder_inputs {
+    int32_t tokens, targets;      /* [T] i32 */
+    int32_t positions, doc_start; /* [T] i64 */
+    int32_t rope_table;           /* [S, K/2, 2] f32, filled once */
+    int32_t control;              /* ls_update_control as bytes; -1 without train */
+    int32_t nll;                  /* [T] f32 out */
+    int32_t logits;               /* [loss_rows, V] f32: the last tile */
+} ls_decoder_inputs;
+
+typedef struct ls_decoder {
+    ls_decoder_options options;
+    ls_tape tape;
+    ls_param *params; /* in Hugging Face's order */
+    int32_t n_params;
+    ls_decoder_inputs inputs;
+} ls_decoder;
+
+/*
+ * Build the tape.
+ *   options  copied; param_rule is called during the build only
+ *   decoder  [out] release with ls_decoder_free()
+ * Returns LS_OK, LS_ERR_INVALID (a size is not positive or does not divide), LS_ERR_NO_MEMORY.
+ */
+ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder);
+
+void ls_decoder_free(ls_decoder *decoder);
+
+/* Rows of a logits tile that keep it near 64 MB; at least 16, at most chunk. */
+int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk);
+
+/* Parameters of matrix multiplications, the head included, the embedding lookup not (N_mat). */
+int64_t ls_decoder_matmul_params(const ls_decoder_shape *shape);
+
+/* All parameters. */
+int64_t ls_decoder_params(const ls_decoder_shape *shape);
+
+#endif

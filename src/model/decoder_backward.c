@@ -1,0 +1,239 @@
+/*
+ * decoder_backward.c - gradients of the layers, and the update.
+ *
+ * dx [T, D] enters as the gradient of the layer's output and leaves as that of its input.  Layer l:
+ *   keys and values of the whole layer from x (unless saved)
+ *   for each query block, LAST first:
+ *     q, attention forward of the block (unless saved)
+ *     each chunk   recompute the MLP from x and O; its gradients; d_o = dy Wo; dx = dy
+ *     attention    backward of the block against keys 0 .. end of block, adding to dk, dv
+ *     each chunk   rope back; dh = dq Wq + dk Wk + dv Wv; weight gradients; dx += norm'(dh)
+ * Only blocks >= b touch dk, dv of block b, so they are final when block b reaches its last stage.
+ * Sums over several paths (dh) and over tokens (weight gradients, dq, dk, dv) are fp32.
+ */
+#include <math.h>
+
+#include "decoder_builder.h"
+
+static void emit_swiglu_backward(builder *b, int64_t n)
+{
+    const ls_op_args args = {.swiglu_backward = {.n = n * b->o->shape.F, .dtype = b->o->dtype}};
+    emit(b, LS_OP_swiglu_backward, &args,
+         (ls_view[]){head_rows(b, b->dgate, n), head_rows(b, b->dup, n), head_rows(b, b->d_act, n),
+                     head_rows(b, b->gate, n), head_rows(b, b->up, n)});
+}
+
+/* From dx = d(layer output) of the chunk to dx = d(attention residual), d_o and delta. */
+static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, token_range block,
+                              row_tensor o)
+{
+    const layer_params *p = &b->layers[layer];
+    const ls_decoder_shape *s = &b->o->shape;
+    const int64_t n = chunk.n;
+    const ls_view dx = rows_view(b, (row_tensor){b->dx, 0}, chunk);
+    const ls_view act = head_rows(b, b->act, n), h2 = head_rows(b, b->h2, n);
+    const ls_view d_act = head_rows(b, b->d_act, n), dh = head_rows(b, b->dh, n);
+    const ls_view dgate = head_rows(b, b->dgate, n), dup = head_rows(b, b->dup, n);
+    const ls_view d_o = rows_view(b, (row_tensor){b->d_o, block.first}, chunk);
+    const ls_view o_chunk = rows_view(b, o, chunk);
+
+    b->recompute = true;
+    emit_mlp_inputs(b, layer, chunk, o);
+    b->recompute = false;
+
+    emit_linear_dx(b, d_act, dx, p->down, n, b->o->dtype, false);
+    emit_linear_dw(b, p->down, dx, act, n);
+    emit_swiglu_backward(b, n);
+    emit_linear_dx(b, dh, dgate, p->gate, n, LS_DTYPE_F32, false);
+    emit_linear_dx(b, dh, dup, p->up, n, LS_DTYPE_F32, true);
+    emit_linear_dw(b, p->gate, dgate, h2, n);
+    emit_linear_dw(b, p->up, dup, h2, n);
+    emit_rmsnorm_backward(b, dx, true, p->norm2, dh, head_rows(b, b->y, n), head_rows(b, b->r2, n),
+                          n);
+
+    emit_linear_dx(b, d_o, dx, p->wo, n, b->o->dtype, false);
+    emit_linear_dw(b, p->wo, dx, o_chunk, n);
+    const ls_op_args args = {
+        .attention_delta = {.N = n, .H = s->H, .K = s->K, .dtype = b->o->dtype}};
+    emit(b, LS_OP_attention_delta, &args,
+         (ls_view[]){rows_view(b, (row_tensor){b->delta, block.first}, chunk), d_o, o_chunk});
+}
+
+static void emit_attention_backward(builder *b, int32_t layer, token_range block)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const token_range keys = {0, block.first + block.n};
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+
+    if (b->status != LS_OK) return;
+    for (int64_t first = 0; first < keys.n; first += size) {
+        const token_range part = cut_range(keys, first, size);
+        const ls_op_args args = {.attention_backward = {.N = block.n,
+                                                        .M = part.n,
+                                                        .H = s->H,
+                                                        .G = s->G,
+                                                        .K = s->K,
+                                                        .q_start = block.first,
+                                                        .k_start = part.first,
+                                                        .window = b->o->window,
+                                                        .scale = 1.0f / sqrtf((float)s->K),
+                                                        .accumulate = first > 0,
+                                                        .dtype = b->o->dtype}};
+        emit(b, LS_OP_attention_backward, &args,
+             (ls_view[]){head_rows(b, b->dq, block.n),
+                         rows_view(b, (row_tensor){b->dk, 0}, part),
+                         rows_view(b, (row_tensor){b->dv, 0}, part),
+                         rows_view(b, q_rows(b, layer, block), block),
+                         rows_view(b, (row_tensor){b->k[layer], 0}, part),
+                         rows_view(b, (row_tensor){b->v[layer], 0}, part),
+                         rows_view(b, (row_tensor){b->d_o, block.first}, block),
+                         rows_view(b, lse_rows(b, layer, block), block),
+                         rows_view(b, (row_tensor){b->delta, block.first}, block),
+                         rows_view(b, (row_tensor){b->decoder->inputs.doc_start, 0}, block),
+                         ls_view_none()});
+    }
+}
+
+/* dq, dk, dv of the chunk are final: through rope, the projections and the norm into dx. */
+static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, token_range block)
+{
+    const layer_params *p = &b->layers[layer];
+    const ls_decoder_shape *s = &b->o->shape;
+    const int64_t n = chunk.n;
+    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view h = head_rows(b, b->h, n), r1 = head_rows(b, b->r1, n);
+    const ls_view dq = head_rows(b, b->dqkv_q, n), dk = head_rows(b, b->dqkv_k, n);
+    const ls_view dv = head_rows(b, b->dqkv_v, n), dh = head_rows(b, b->dh, n);
+
+    emit_rope(b, dq, rows_view(b, (row_tensor){b->dq, block.first}, chunk), chunk, s->H, true);
+    emit_rope(b, dk, rows_view(b, (row_tensor){b->dk, 0}, chunk), chunk, s->G, true);
+    const ls_op_args args = {
+        .cast = {.n = n * s->G * s->K, .y_dtype = b->o->dtype, .x_dtype = LS_DTYPE_F32}};
+    emit(b, LS_OP_cast, &args,
+         (ls_view[]){dv, rows_view(b, (row_tensor){b->dv, 0}, chunk)});
+
+    b->recompute = true;
+    emit_rmsnorm(b, h, r1, x, p->norm1, n);
+    b->recompute = false;
+    emit_linear_dx(b, dh, dq, p->wq, n, LS_DTYPE_F32, false);
+    emit_linear_dx(b, dh, dk, p->wk, n, LS_DTYPE_F32, true);
+    emit_linear_dx(b, dh, dv, p->wv, n, LS_DTYPE_F32, true);
+    emit_linear_dw(b, p->wq, dq, h, n);
+    emit_linear_dw(b, p->wk, dk, h, n);
+    emit_linear_dw(b, p->wv, dv, h, n);
+    emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, chunk), true, p->norm1, dh, x,
+                          r1, n);
+}
+
+static void emit_block_backward(builder *b, int32_t layer, token_range block)
+{
+    const row_tensor q = q_rows(b, layer, block), o = o_rows(b, layer, block);
+    const int64_t size = b->o->chunk;
+
+    b->recompute = true;
+    for (int64_t c = block.first; c < block.first + block.n && !b->o->save_qkv; c += size)
+        emit_attention_inputs(b, layer, cut_range(block, c, size), true, false, q);
+    if (!b->o->save_o) emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
+    b->recompute = false;
+
+    for (int64_t c = block.first; c < block.first + block.n; c += size) {
+        b->chunk = (int32_t)(c / size);
+        emit_mlp_backward(b, layer, cut_range(block, c, size), block, o);
+    }
+    emit_attention_backward(b, layer, block);
+    for (int64_t c = block.first; c < block.first + block.n; c += size) {
+        b->chunk = (int32_t)(c / size);
+        emit_qkv_backward(b, layer, cut_range(block, c, size), block);
+    }
+}
+
+static void emit_layer_backward(builder *b, int32_t layer)
+{
+    const token_range all = {0, b->T};
+    const int64_t size = b->o->query_block;
+
+    b->layer = layer;
+    emit_zero(b, whole(b, b->dk));
+    emit_zero(b, whole(b, b->dv));
+    b->recompute = true;
+    for (int64_t c = 0; c < b->T && !b->o->save_qkv; c += b->o->chunk) {
+        const token_range chunk = cut_range(all, c, b->o->chunk);
+        emit_attention_inputs(b, layer, chunk, false, true, (row_tensor){-1, 0});
+    }
+    b->recompute = false;
+    for (int64_t q0 = (b->T - 1) / size * size; q0 >= 0; q0 -= size)
+        emit_block_backward(b, layer, cut_range(all, q0, size));
+    b->layer = b->chunk = -1;
+}
+
+static void emit_embedding_backward(builder *b)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const ls_param *embed = &b->decoder->params[b->embed];
+
+    if (b->status != LS_OK || embed->frozen) return;
+    const ls_view grad = whole(b, embed->grad);
+    if (!b->grad_written[b->embed]) emit_zero(b, grad);
+    const ls_op_args args = {
+        .embedding_backward = {.N = b->T, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
+    emit(b, LS_OP_embedding_backward, &args,
+         (ls_view[]){grad, whole(b, b->dx), whole(b, b->decoder->inputs.tokens)});
+    b->grad_written[b->embed] = true;
+}
+
+void emit_backward(builder *b)
+{
+    b->phase = LS_PHASE_BACKWARD;
+    for (int32_t layer = (int32_t)b->o->shape.L - 1; layer >= 0; layer--)
+        emit_layer_backward(b, layer);
+    emit_embedding_backward(b);
+}
+
+static void emit_adamw(builder *b, const ls_param *param)
+{
+    const ls_decoder_options *o = b->o;
+    const ls_tensor *t = &b->tape->tensors[param->weight];
+    const ls_op_args args = {.adamw = {.n = ls_tensor_elements(t),
+                                       .beta1 = o->beta1,
+                                       .beta2 = o->beta2,
+                                       .eps = o->adam_eps,
+                                       .weight_decay = param->decay ? o->weight_decay : 0.0f,
+                                       .lr_scale = param->lr_scale,
+                                       .dtype = o->dtype}};
+    emit(b, LS_OP_adamw, &args,
+         (ls_view[]){whole(b, param->weight),
+                     param->lo >= 0 ? whole(b, param->lo) : ls_view_none(), whole(b, param->m),
+                     whole(b, param->v), whole(b, param->grad),
+                     whole(b, b->decoder->inputs.control)});
+}
+
+void emit_update(builder *b)
+{
+    const ls_decoder *d = b->decoder;
+    int64_t n_sums = 0;
+
+    if (b->status != LS_OK) return;
+    b->phase = LS_PHASE_NORM;
+    for (int32_t i = 0; i < d->n_params; i++) {
+        const ls_param *param = &d->params[i];
+        if (param->frozen) continue;
+        const ls_op_args args = {
+            .sumsq = {.n = ls_tensor_elements(&b->tape->tensors[param->weight])}};
+        const token_range sum = {n_sums++, 1};
+        emit(b, LS_OP_sumsq, &args,
+             (ls_view[]){rows_view(b, (row_tensor){b->sums, 0}, sum), whole(b, b->partials),
+                         whole(b, param->grad)});
+    }
+    b->phase = LS_PHASE_UPDATE;
+    const ls_op_args args = {.norm_finish = {.n = n_sums,
+                                             .clip_norm = b->o->clip_norm,
+                                             .beta1 = b->o->beta1,
+                                             .beta2 = b->o->beta2}};
+    emit(b, LS_OP_norm_finish, &args,
+         (ls_view[]){whole(b, d->inputs.control), head_rows(b, b->sums, n_sums)});
+    for (int32_t i = 0; i < d->n_params; i++) {
+        b->layer = d->params[i].layer;
+        if (!d->params[i].frozen) emit_adamw(b, &d->params[i]);
+    }
+    b->layer = -1;
+}

@@ -1,0 +1,100 @@
+/*
+ * decoder_builder.h - private to the decoder's files: the tape under construction.
+ *
+ * Emitters append one call each.  The first failure sticks in builder->status and later emitters
+ * do nothing, so the code that lists calls stays a list.
+ */
+#ifndef LS_DECODER_BUILDER_H
+#define LS_DECODER_BUILDER_H
+
+#include "decoder.h"
+
+/* Rows of a tensor that holds rows [base, base + dims[0]) of the token axis. */
+typedef struct row_tensor {
+    int32_t tensor;
+    int64_t base;
+} row_tensor;
+
+/* A range of the token axis. */
+typedef struct token_range {
+    int64_t first, n;
+} token_range;
+
+/* Indices into params of one layer. */
+typedef struct layer_params {
+    int32_t wq, wk, wv, wo, gate, up, down, norm1, norm2;
+} layer_params;
+
+typedef struct builder {
+    ls_decoder *decoder;
+    ls_tape *tape;
+    const ls_decoder_options *o;
+    int64_t T; /* rows of the token axis */
+    ls_status status;
+
+    ls_phase phase; /* stamped on every call emitted */
+    int32_t layer, chunk;
+    bool recompute;
+
+    layer_params *layers; /* [L] */
+    int32_t embed, final_norm, head;
+    bool *grad_written; /* [n_params]: the next gradient of this parameter adds */
+
+    /* Activations: per layer where saved, else one shared by all. */
+    int32_t *x; /* [L + 1] layer inputs [T, D] */
+    int32_t *q, *k, *v; /* [L] q [block or T, H K], k and v [T, G K] */
+    int32_t *attn, *lse; /* [L] O [block or T, H K], LSE [block or T, H] */
+    int32_t o_acc;
+    int32_t dx, dk, dv, dq, d_o, delta;
+    int32_t h, r1, y, h2, r2, gate, up, act, proj; /* chunk rows */
+    int32_t d_act, dgate, dup, dh, dqkv_q, dqkv_k, dqkv_v;
+    int32_t loss_h, loss_r, logits, dlogits, loss_dh;
+    int32_t sums, partials;
+} builder;
+
+/* ---- tensors ---- */
+int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int64_t rows,
+                   int64_t columns, const char *name);
+ls_view rows_view(const builder *b, row_tensor rows, token_range range);
+ls_view head_rows(const builder *b, int32_t tensor, int64_t n); /* rows [0, n) of a chunk tensor */
+ls_view whole(const builder *b, int32_t tensor);
+ls_view weight(const builder *b, int32_t param);
+
+/* ---- emitters, one call each ---- */
+void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands);
+void emit_host(builder *b, ls_call_kind kind, int32_t micro_batch);
+void emit_zero(builder *b, ls_view y);
+void emit_add(builder *b, ls_view y, ls_view a, ls_view other);
+void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n);
+void emit_rope(builder *b, ls_view y, ls_view x, token_range range, int64_t heads, bool backward);
+/* y [n, out] = x [n, in] w^T, w [out, in] */
+void emit_linear(builder *b, ls_view y, ls_view x, int32_t param, int64_t n, ls_dtype y_dtype);
+/* dx [n, in] = dy [n, out] w, or += if accumulate */
+void emit_linear_dx(builder *b, ls_view dx, ls_view dy, int32_t param, int64_t n, ls_dtype dtype,
+                    bool accumulate);
+/* grad [out, in] += dy^T x; nothing for a frozen parameter */
+void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n);
+void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm, ls_view dy,
+                           ls_view x, ls_view r, int64_t n);
+
+/* ---- parts ---- */
+void emit_forward(builder *b);                          /* embedding and all layers */
+void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
+                           row_tensor q);
+void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
+                    row_tensor lse);
+/* y, h2, gate, up, act of a chunk from x and O (the dense work after attention) */
+void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o);
+void emit_loss(builder *b, bool with_gradient);
+void emit_backward(builder *b); /* all layers and the embedding */
+void emit_update(builder *b);
+
+/* Where q, O and LSE of a block of layer live. */
+row_tensor q_rows(const builder *b, int32_t layer, token_range block);
+row_tensor o_rows(const builder *b, int32_t layer, token_range block);
+row_tensor lse_rows(const builder *b, int32_t layer, token_range block);
+
+/* The part of whole that starts at first: at most size rows. */
+token_range cut_range(token_range all, int64_t first, int64_t size);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * decoder_forward.c - embedding, layers, loss.
+ *
+ * Layer l, for each query block in order:
+ *   each chunk of it   h = norm(x); q, k, v = h W^T; rope on q and k; k, v appended for the layer
+ *   attention          of the block's queries against keys 0 .. end of block, by key blocks
+ *   each chunk of it   y = x + O Wo^T; h2 = norm(y); x' = y + (silu(h2 Wg^T) * h2 Wu^T) Wd^T
+ */
+#include <math.h>
+#include <stddef.h>
+
+#include "decoder_builder.h"
+
+row_tensor q_rows(const builder *b, int32_t layer, token_range block)
+{
+    return (row_tensor){b->q[layer], b->o->save_qkv ? 0 : block.first};
+}
+
+row_tensor o_rows(const builder *b, int32_t layer, token_range block)
+{
+    return (row_tensor){b->attn[layer], b->o->save_o ? 0 : block.first};
+}
+
+row_tensor lse_rows(const builder *b, int32_t layer, token_range block)
+{
+    return (row_tensor){b->lse[layer], b->o->save_o ? 0 : block.first};
+}
+
+void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
+                           row_tensor q)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const layer_params *p = &b->layers[layer];
+    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view h = head_rows(b, b->h, chunk.n);
+
+    emit_rmsnorm(b, h, head_rows(b, b->r1, chunk.n), x, p->norm1, chunk.n);
+    if (with_q) {
+        const ls_view rows = rows_view(b, q, chunk);
+        emit_linear(b, rows, h, p->wq, chunk.n, b->o->dtype);
+        emit_rope(b, rows, rows, chunk, s->H, false);
+    }
+    if (with_kv) {
+        const ls_view k = rows_view(b, (row_tensor){b->k[layer], 0}, chunk);
+        const ls_view v = rows_view(b, (row_tensor){b->v[layer], 0}, chunk);
+        emit_linear(b, k, h, p->wk, chunk.n, b->o->dtype);
+        emit_rope(b, k, k, chunk, s->G, false);
+        emit_linear(b, v, h, p->wv, chunk.n, b->o->dtype);
+    }
+}
+
+void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
+                    row_tensor lse)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const token_range keys = {0, block.first + block.n};
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+
+    if (b->status != LS_OK) return;
+    for (int64_t first = 0; first < keys.n; first += size) {
+        const token_range part = cut_range(keys, first, size);
+        const ls_op_args args = {.attention_forward = {.N = block.n,
+                                                       .M = part.n,
+                                                       .H = s->H,
+                                                       .G = s->G,
+                                                       .K = s->K,
+                                                       .q_start = block.first,
+                                                       .k_start = part.first,
+                                                       .window = b->o->window,
+                                                       .scale = 1.0f / sqrtf((float)s->K),
+                                                       .accumulate = first > 0,
+                                                       .last = first + part.n == keys.n,
+                                                       .dtype = b->o->dtype}};
+        const bool one_part = part.n == keys.n;
+        emit(b, LS_OP_attention_forward, &args,
+             (ls_view[]){rows_view(b, o, block), rows_view(b, lse, block),
+                         one_part ? ls_view_none() : head_rows(b, b->o_acc, block.n),
+                         rows_view(b, q, block), rows_view(b, (row_tensor){b->k[layer], 0}, part),
+                         rows_view(b, (row_tensor){b->v[layer], 0}, part),
+                         rows_view(b, (row_tensor){b->decoder->inputs.doc_start, 0}, block),
+                         ls_view_none()});
+    }
+}
+
+void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)
+{
+    const layer_params *p = &b->layers[layer];
+    const int64_t n = chunk.n;
+    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view proj = head_rows(b, b->proj, n), y = head_rows(b, b->y, n);
+    const ls_view h2 = head_rows(b, b->h2, n);
+    const ls_view gate = head_rows(b, b->gate, n), up = head_rows(b, b->up, n);
+
+    emit_linear(b, proj, rows_view(b, o, chunk), p->wo, n, b->o->dtype);
+    emit_add(b, y, x, proj);
+    emit_rmsnorm(b, h2, head_rows(b, b->r2, n), y, p->norm2, n);
+    emit_linear(b, gate, h2, p->gate, n, b->o->dtype);
+    emit_linear(b, up, h2, p->up, n, b->o->dtype);
+
+    const ls_op_args args = {.swiglu_forward = {.n = n * b->o->shape.F, .dtype = b->o->dtype}};
+    emit(b, LS_OP_swiglu_forward, &args, (ls_view[]){head_rows(b, b->act, n), gate, up});
+}
+
+static void emit_layer(builder *b, int32_t layer)
+{
+    const token_range all = {0, b->T};
+
+    b->layer = layer;
+    for (int64_t q0 = 0; q0 < b->T; q0 += b->o->query_block) {
+        const token_range block = cut_range(all, q0, b->o->query_block);
+        const row_tensor q = q_rows(b, layer, block), o = o_rows(b, layer, block);
+
+        for (int64_t c = q0; c < q0 + block.n; c += b->o->chunk) {
+            b->chunk = (int32_t)(c / b->o->chunk);
+            emit_attention_inputs(b, layer, cut_range(block, c, b->o->chunk), true, true, q);
+        }
+        emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
+        for (int64_t c = q0; c < q0 + block.n; c += b->o->chunk) {
+            const token_range chunk = cut_range(block, c, b->o->chunk);
+            const ls_view proj = head_rows(b, b->proj, chunk.n);
+
+            b->chunk = (int32_t)(c / b->o->chunk);
+            emit_mlp_inputs(b, layer, chunk, o);
+            emit_linear(b, proj, head_rows(b, b->act, chunk.n), b->layers[layer].down, chunk.n,
+                        b->o->dtype);
+            emit_add(b, rows_view(b, (row_tensor){b->x[layer + 1], 0}, chunk),
+                     head_rows(b, b->y, chunk.n), proj);
+        }
+    }
+    b->layer = b->chunk = -1;
+}
+
+void emit_forward(builder *b)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const token_range all = {0, b->T};
+
+    b->phase = LS_PHASE_FORWARD;
+    for (int64_t c = 0; c < b->T; c += b->o->chunk) {
+        const token_range chunk = cut_range(all, c, b->o->chunk);
+        const ls_op_args args = {
+            .embedding_forward = {.N = chunk.n, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
+        emit(b, LS_OP_embedding_forward, &args,
+             (ls_view[]){rows_view(b, (row_tensor){b->x[0], 0}, chunk), weight(b, b->embed),
+                         rows_view(b, (row_tensor){b->decoder->inputs.tokens, 0}, chunk)});
+    }
+    for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer);
+}
+
+/* The one number of the control block that the loss reads: 1 / labels of the whole step. */
+static ls_view loss_scale(const builder *b)
+{
+    return (ls_view){.tensor = b->decoder->inputs.control,
+                     .offset = offsetof(ls_update_control, loss_scale),
+                     .bytes = sizeof(float)};
+}
+
+void emit_loss(builder *b, bool with_gradient)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const ls_decoder_inputs *in = &b->decoder->inputs;
+    const token_range all = {0, b->T};
+
+    b->phase = LS_PHASE_LOSS;
+    for (int64_t first = 0; first < b->T; first += b->o->loss_rows) {
+        const token_range tile = cut_range(all, first, b->o->loss_rows);
+        const int64_t n = tile.n;
+        const ls_view x = rows_view(b, (row_tensor){b->x[s->L], 0}, tile);
+        const ls_view h = head_rows(b, b->loss_h, n), r = head_rows(b, b->loss_r, n);
+        const ls_view logits = head_rows(b, b->logits, n);
+        const ls_view dlogits = with_gradient ? head_rows(b, b->dlogits, n) : ls_view_none();
+
+        b->chunk = (int32_t)(first / b->o->loss_rows);
+        emit_rmsnorm(b, h, r, x, b->final_norm, n);
+        emit_linear(b, logits, h, b->head, n, LS_DTYPE_F32);
+        const ls_op_args args = {.cross_entropy = {.N = n, .V = s->V, .dtype = b->o->dtype}};
+        emit(b, LS_OP_cross_entropy, &args,
+             (ls_view[]){dlogits, rows_view(b, (row_tensor){in->nll, 0}, tile), logits,
+                         rows_view(b, (row_tensor){in->targets, 0}, tile),
+                         with_gradient ? loss_scale(b) : ls_view_none()});
+        if (!with_gradient) continue;
+
+        const ls_view dh = head_rows(b, b->loss_dh, n);
+        emit_linear_dx(b, dh, dlogits, b->head, n, LS_DTYPE_F32, false);
+        emit_linear_dw(b, b->head, dlogits, h, n);
+        emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, tile), false, b->final_norm,
+                              dh, x, r, n);
+    }
+    b->chunk = -1;
+}
