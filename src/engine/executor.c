@@ -62,7 +62,7 @@ ls_status ls_executor_run(const ls_executor *executor, ls_segment_kind segment)
 
     for (int64_t i = first; i < end; i++) {
         committed = committed || plan->steps[i].commit;
-        stopped = !committed && executor->stop != NULL && atomic_load(executor->stop);
+        stopped = !committed && executor->stop != NULL && executor->stop(executor->context);
         if (stopped || submit_step(executor, i) != LS_OK) break; /* sync tells the failure */
     }
     const ls_status status = ls_device_sync(executor->device, &failed);

@@ -5,15 +5,19 @@
  * A stop request is honoured between steps until the first commit step has been submitted; from
  * there on the segment is finished, so an update is never half done.
  *
- * Layer: engine.  Threads: one thread runs segments; request_stop may be called from any.
+ * Layer: engine.  Threads: one thread runs segments; batch and loss run on the host lane's thread,
+ * stop on the caller's.
  */
 #ifndef LS_EXECUTOR_H
 #define LS_EXECUTOR_H
 
-#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "device.h"
 #include "plan.h"
+
+/* Asked before each step is submitted: true = stop as soon as that is safe. */
+typedef bool ls_stop_query(void *context);
 
 typedef struct ls_executor {
     const ls_plan *plan;
@@ -21,9 +25,9 @@ typedef struct ls_executor {
     void *const *arenas;     /* [n_arenas] base addresses */
     ls_device_call *batch;   /* fills the batch tensors; argument: micro-batch */
     ls_device_call *loss;    /* collects losses; argument: micro-batch */
-    void *context;           /* of both */
+    ls_stop_query *stop;     /* may be NULL */
+    void *context;           /* of the three */
     uint64_t *tickets;       /* [n_steps] scratch, owned by the caller */
-    const atomic_bool *stop; /* may be NULL */
 } ls_executor;
 
 /*

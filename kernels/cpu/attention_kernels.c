@@ -1,0 +1,85 @@
+/* attention_kernels.c - which attention kernel runs, and the keys a query tile sees. */
+#include "attention_tile.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#include "cpu_features.h"
+
+static const ls_attention_kernel *const kernels[LS_ATTENTION_VARIANT_COUNT] = {
+    [LS_ATTENTION_VARIANT_REFERENCE] = &ls_attention_kernel_reference,
+};
+
+static ls_attention_variant forced = LS_ATTENTION_VARIANT_AUTO;
+
+/* The last usable variant of the enum is the fastest; the reference runs anything. */
+const ls_attention_kernel *ls_attention_kernel_choose(ls_dtype dtype, int64_t K)
+{
+    int variant =
+        forced != LS_ATTENTION_VARIANT_AUTO ? (int)forced : LS_ATTENTION_VARIANT_COUNT - 1;
+    while (kernels[variant] == NULL || !kernels[variant]->usable(dtype, K)) {
+        variant--;
+        assert(variant > LS_ATTENTION_VARIANT_AUTO);
+    }
+    return kernels[variant];
+}
+
+int ls_cpu_attention_force(ls_attention_variant variant)
+{
+    const int64_t width = 64; /* every variant runs it in bf16 */
+    if (variant != LS_ATTENTION_VARIANT_AUTO &&
+        (kernels[variant] == NULL || !kernels[variant]->usable(LS_DTYPE_BF16, width)))
+        return 0;
+    forced = variant;
+    return 1;
+}
+
+const char *ls_cpu_attention_kernel_name(ls_dtype dtype)
+{
+    const int64_t usual_width = 64;
+    return ls_attention_kernel_choose(dtype, usual_width)->name;
+}
+
+uint64_t ls_cpu_attention_workspace_bytes(ls_op op, const ls_op_args *args)
+{
+    switch (op) {
+    case LS_OP_attention_forward: return ls_attention_forward_bytes(&args->attention_forward);
+    case LS_OP_attention_backward: return ls_attention_backward_bytes(&args->attention_backward);
+    default: return 0;
+    }
+}
+
+void ls_attention_rows_read(ls_attention_rows *rows, const ls_attention_shape *shape, int64_t row)
+{
+    const int64_t left = shape->N - row;
+    const int32_t end = (int32_t)shape->M;
+
+    *rows = (ls_attention_rows){
+        .n_rows = left < LS_ATTENTION_QUERY_TILE ? (int)left : LS_ATTENTION_QUERY_TILE,
+        .first_min = end,
+        .last_max = -1,
+        .first_max = 0,
+        .last_min = end - 1,
+    };
+    for (int i = 0; i < LS_ATTENTION_QUERY_TILE; i++) {
+        rows->first[i] = 0;
+        rows->last[i] = end - 1;
+        if (i >= rows->n_rows) continue;
+
+        const int64_t position = shape->q_start + row + i;
+        int64_t first = shape->doc_start[row + i];
+        if (shape->window > 0 && first < position - shape->window + 1)
+            first = position - shape->window + 1;
+        first -= shape->k_start;
+        int64_t last = position - shape->k_start;
+        first = first < 0 ? 0 : first > end ? end : first;
+        last = last < -1 ? -1 : last > end - 1 ? end - 1 : last;
+        rows->first[i] = (int32_t)first;
+        rows->last[i] = (int32_t)last;
+        if (first > rows->first_max) rows->first_max = (int32_t)first;
+        if (last < rows->last_min) rows->last_min = (int32_t)last;
+        if (first > last) continue;
+        if (first < rows->first_min) rows->first_min = (int32_t)first;
+        if (last > rows->last_max) rows->last_max = (int32_t)last;
+    }
+}

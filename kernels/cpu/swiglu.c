@@ -1,0 +1,88 @@
+/*
+ * swiglu.c - the gated activation on the CPU, forward and backward, element by element.
+ * Forward: 3 elements of traffic, about 20 FLOPs; backward: 5 elements, about 25.  Bound by memory
+ * where exp and one division are vectorized, which is why exp is a polynomial of our own.
+ */
+#include <assert.h>
+#include <stddef.h>
+
+#include "ops.h"
+#include "vec.h"
+
+LS_INLINE void forward_elements(void *y, const void *gate, const void *up, int64_t n,
+                                ls_dtype dtype)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float x = ls_load(gate, i, dtype);
+        ls_store(y, i, x / (1.0f + ls_exp(-x)) * ls_load(up, i, dtype), dtype);
+    }
+}
+
+LS_SIMD_CLONES static void forward_block(void *y, const void *gate, const void *up, int64_t n,
+                                         ls_dtype dtype)
+{
+    if (dtype == LS_DTYPE_BF16)
+        forward_elements(y, gate, up, n, LS_DTYPE_BF16);
+    else
+        forward_elements(y, gate, up, n, LS_DTYPE_F32);
+}
+
+ls_status ls_cpu_swiglu_forward(void *stream, const ls_swiglu_forward_args *args)
+{
+    (void)stream;
+    assert(args->n >= 0 && ls_dtype_computes(args->dtype));
+    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
+
+    LS_OMP(omp parallel for schedule(static))
+    for (int64_t block = 0; block < n_blocks; block++) {
+        const int64_t begin = block * LS_BLOCK;
+        forward_block(ls_out_at(args->y, begin, args->dtype), ls_at(args->gate, begin, args->dtype),
+                      ls_at(args->up, begin, args->dtype), ls_min_i64(LS_BLOCK, args->n - begin),
+                      args->dtype);
+    }
+    return LS_OK;
+}
+
+/* silu'(x) = s (1 + x (1 - s)),  s = 1 / (1 + e^-x) */
+LS_INLINE void backward_elements(const ls_swiglu_backward_args *args, int64_t begin, int64_t n,
+                                 ls_dtype dtype)
+{
+    void *dgate = ls_out_at(args->dgate, begin, dtype);
+    void *dup = ls_out_at(args->dup, begin, dtype);
+    const void *dy = ls_at(args->dy, begin, dtype);
+    const void *gate = ls_at(args->gate, begin, dtype);
+    const void *up = ls_at(args->up, begin, dtype);
+
+    LS_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        const float x = ls_load(gate, i, dtype);
+        const float u = ls_load(up, i, dtype);
+        const float d = ls_load(dy, i, dtype);
+        const float s = 1.0f / (1.0f + ls_exp(-x));
+        ls_store(dgate, i, d * u * (s * (1.0f + x * (1.0f - s))), dtype);
+        ls_store(dup, i, d * (x * s), dtype);
+    }
+}
+
+LS_SIMD_CLONES static void backward_block(const ls_swiglu_backward_args *args, int64_t begin,
+                                          int64_t n)
+{
+    if (args->dtype == LS_DTYPE_BF16)
+        backward_elements(args, begin, n, LS_DTYPE_BF16);
+    else
+        backward_elements(args, begin, n, LS_DTYPE_F32);
+}
+
+ls_status ls_cpu_swiglu_backward(void *stream, const ls_swiglu_backward_args *args)
+{
+    (void)stream;
+    assert(args->n >= 0 && ls_dtype_computes(args->dtype));
+    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
+
+    LS_OMP(omp parallel for schedule(static))
+    for (int64_t block = 0; block < n_blocks; block++) {
+        const int64_t begin = block * LS_BLOCK;
+        backward_block(args, begin, ls_min_i64(LS_BLOCK, args->n - begin));
+    }
+    return LS_OK;
+}

@@ -1,0 +1,49 @@
+/* main.c - longspan COMMAND ...: find the command, run it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+static const command *const commands[] = {&command_tokenize, &command_train, &command_eval};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+static void print_usage(FILE *file)
+{
+    fprintf(file, "usage: longspan COMMAND ...\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(file, "\nlongspan COMMAND --help explains one; longspan --version says what is built "
+                  "in.\n");
+}
+
+int print_help(const command *c)
+{
+    fputs(c->help, stdout);
+    return EXIT_DONE;
+}
+
+static int print_version(void)
+{
+    static char text[4096];
+    longspan_describe_build(text, sizeof text);
+    fputs(text, stdout);
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+
+    if (strcmp(name, "--version") == 0) return print_version();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return EXIT_DONE;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(name, commands[i]->name) == 0) return commands[i]->run(argc - 2, argv + 2);
+
+    if (*name != '\0') fprintf(stderr, "longspan: no command '%s'\n", name);
+    print_usage(stderr);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,24 @@
+/*
+ * choices.h - what `auto` means: chunk, query block and save policy for this model and machine.
+ * Layer: engine.
+ */
+#ifndef LS_CHOICES_H
+#define LS_CHOICES_H
+
+#include "trainer.h"
+
+/*
+ * Fill in every choice the config leaves open.  Saving more is chosen while the whole plan keeps
+ * within half of the memory that is available.
+ */
+ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
+                          ls_choices *choices);
+
+/* The decoder these choices describe. */
+ls_decoder_options ls_choices_decoder(const ls_run_config *config, const ls_model_config *model,
+                                      const ls_choices *choices, bool train);
+
+/* "x", "x+o" or "x+qkv+o" */
+const char *ls_choices_save_name(const ls_choices *choices);
+
+#endif

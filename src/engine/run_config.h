@@ -1,0 +1,140 @@
+/*
+ * run_config.h - a run file, read, checked and resolved: every key typed, every default filled in.
+ *
+ * The keys, their defaults and what they may be are one table (run_schema.c).  Values of the command
+ * line ("key.path=value") go through the same table.  What is impossible fails with LS_ERR_INVALID,
+ * what this version cannot do with LS_ERR_UNSUPPORTED, each as "FILE:LINE: key.path: what is wrong;
+ * allowed: ..." ("--set key.path: ..." for the command line).
+ *
+ * Paths: `model` is looked for in the folder of the run file, then in the folder above it (so that
+ * configs/runs/demo.yaml may say models/byte-3m.yaml); given on the command line, in the working
+ * directory.  `data` and `output` are relative to the working directory.
+ *
+ * Layer: engine (uses base, io).  Threads: plain data; read only once read.
+ */
+#ifndef LS_RUN_CONFIG_H
+#define LS_RUN_CONFIG_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtype.h"
+#include "loader.h"
+#include "schedule.h"
+#include "status.h"
+#include "tokens.h"
+
+typedef struct ls_path_list {
+    char **paths;
+    int64_t n_paths;
+} ls_path_list;
+
+/* Tensors whose full Hugging Face name matches a glob (as fnmatch(3) without flags). */
+typedef struct ls_run_group {
+    char *match;
+    double lr_scale; /* 1 if not given */
+    bool frozen;
+} ls_run_group;
+
+typedef enum ls_weights_mode {
+    LS_WEIGHTS_AUTO = 0,
+    LS_WEIGHTS_RESIDENT,
+    LS_WEIGHTS_DIRECT,
+} ls_weights_mode;
+
+typedef enum ls_save_policy {
+    LS_SAVE_AUTO = 0,
+    LS_SAVE_X,       /* layer inputs */
+    LS_SAVE_X_O,     /* and attention outputs with their LSE */
+    LS_SAVE_X_QKV_O, /* and queries, keys, values */
+} ls_save_policy;
+
+typedef struct ls_run_config {
+    char *model_path; /* resolved: opens as it stands */
+    bool pretrained;  /* init: weights from the model directory */
+    char *hardware;   /* "auto" or "cpu" */
+    ls_dtype precision;
+    bool fast; /* determinism: unordered vendor kernels are allowed */
+
+    ls_path_list train, valid; /* prefixes; valid may be empty */
+    double valid_fraction;     /* 0: not given */
+    ls_tokens_format format;
+    int64_t min_document; /* shorter documents are left out */
+
+    int64_t sequence_tokens;
+    int64_t chunk, query_block; /* tokens; 0: auto */
+    ls_documents documents;
+    int64_t window; /* tokens; 0: as the model says */
+
+    int64_t sequences, accumulate; /* per micro-batch; micro-batches per step */
+    int accumulate_order;          /* 0 auto, 1 sequence: this version has the one order */
+
+    ls_schedule schedule; /* whole: steps too */
+    double beta1, beta2, eps, weight_decay;
+    double clip_norm; /* 0: off */
+    int moments, gradients; /* 0: fp32 */
+    ls_run_group *groups;
+    int64_t n_groups;
+    int64_t skip_nonfinite_max;
+
+    ls_weights_mode weights;
+    int ring_slots; /* 0: auto */
+    ls_save_policy save;
+    int64_t compute_threads, optimizer_threads, copy_threads; /* 0: auto */
+
+    int64_t steps;
+    uint64_t seed; /* at most 2^53 */
+
+    int64_t eval_every_steps; /* 0: never; always 0 without held-out data */
+    int64_t eval_tokens;
+    bool position_bins;          /* loss by position is wanted */
+    int64_t position_bins_count; /* of equal width; 0: widths double (log2) */
+
+    int64_t checkpoint_every_steps; /* 0: only when the run ends or stops */
+    int64_t checkpoint_keep;
+
+    bool record_power;
+    int64_t *trace_steps; /* increasing */
+    int64_t n_trace_steps;
+    int64_t samples_hz;
+
+    char *output;
+} ls_run_config;
+
+/*
+ * Read a run file.
+ *   sets    [n_sets] "key.path=value", applied in order; not kept
+ *   config  [out] release with ls_run_config_free()
+ * Returns LS_OK, LS_ERR_INVALID, LS_ERR_UNSUPPORTED (above), LS_ERR_IO, LS_ERR_NO_MEMORY.
+ */
+ls_status ls_run_config_read(const char *path, const char *const *sets, size_t n_sets,
+                             ls_run_config *config);
+
+/* The same from memory; name is the file's path, for messages and to find the model from. */
+ls_status ls_run_config_parse(const char *name, const char *text, size_t bytes,
+                              const char *const *sets, size_t n_sets, ls_run_config *config);
+
+/* NULL and a zeroed config are allowed. */
+void ls_run_config_free(ls_run_config *config);
+
+/* The resolved config as run.json and state.json keep it, in the run file's shape; paths and numbers
+ * as this program understood them, counts in tokens.  LS_ERR_NO_MEMORY. */
+ls_status ls_run_config_to_json(const ls_run_config *config, cJSON **json);
+
+/*
+ * The first key that differs between two resolved configs and may not change when a run resumes
+ * (with replan: nor then); NULL if there is none.  A key that one of them lacks counts as its
+ * default.  The text is constant.
+ */
+const char *ls_run_config_difference(const cJSON *before, const cJSON *now, bool replan);
+
+/* A number that is the same for resolved configs between which a run may resume without replan.
+ * LS_ERR_NO_MEMORY. */
+ls_status ls_run_config_hash(const cJSON *config, uint64_t *hash);
+
+/* The table as a JSON schema, for editors.  LS_ERR_NO_MEMORY. */
+ls_status ls_run_config_schema(cJSON **schema);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * weights.h - the tensors' first values: random or loaded weights, moments of zero, the RoPE table.
+ * Layer: engine.  Threads: one thread owns an instance.
+ */
+#ifndef LS_WEIGHTS_H
+#define LS_WEIGHTS_H
+
+#include "instance.h"
+
+/* How an fp32 value becomes a weight in the instance's dtype (hi and lo, or fp32). */
+void ls_weights_store(const ls_instance *instance, int32_t param, int64_t element, float value);
+
+/* The exact fp32 master of an element (bf16 widened where the instance holds no remainder). */
+float ls_weights_master(const ls_instance *instance, int32_t param, int64_t element);
+
+/* Matrices and embedding: normal(0, std), seeded by parameter name; norms: 1. */
+void ls_weights_random(const ls_instance *instance, uint64_t seed, double std);
+
+/* {cos, sin}(p * theta^(-2i/K)) for all positions, angles in fp64. */
+void ls_weights_rope_table(const ls_instance *instance, double theta);
+
+/*
+ * Read every weight by name from the safetensors of a directory (F32, BF16 or F16); moments zero.
+ * Returns LS_ERR_CORRUPT (missing or extra tensor, wrong shape, a value whose bf16 is Inf or NaN),
+ * LS_ERR_IO.
+ */
+ls_status ls_weights_load(const ls_instance *instance, const char *directory);
+
+#endif

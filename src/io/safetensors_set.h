@@ -1,0 +1,68 @@
+/*
+ * safetensors_set.h - the tensors of one model in several safetensors files of one folder.
+ *
+ *   BASE-00001-of-0000N.safetensors ...    the tensors, in shards
+ *   BASE.safetensors.index.json            {"metadata": {"total_size": T}, "weight_map": {name:
+ * shard}}
+ *
+ * A set opens by its index, or as the single file BASE.safetensors, or as all BASE-*-of-*.  An
+ * index that names an absent shard, a shard outside the folder or a tensor its shard lacks is
+ * refused.
+ *
+ * Layer: io (uses base).  Threads: an open set is immutable; its tensors may be read by many
+ * threads at once.  Calls block.  Source: the sharded checkpoints of Hugging Face Transformers.
+ */
+#ifndef LS_SAFETENSORS_SET_H
+#define LS_SAFETENSORS_SET_H
+
+#include "safetensors.h"
+
+typedef struct ls_safetensors_set ls_safetensors_set;
+
+/* Called for each file once it is durable; a failure stops the writing. */
+typedef ls_status (*ls_safetensors_written)(void *context, const char *name, uint64_t bytes,
+                                            uint32_t crc);
+
+/* What to write.  Zero-initialise, then set fields by name. */
+typedef struct ls_safetensors_set_options {
+    const char *directory; /* exists */
+    const char *base;      /* "model", "optimizer" */
+    uint64_t
+        shard_bytes_max; /* of tensor data; a larger tensor has a shard of its own; 0: no limit */
+    ls_safetensors_written on_file; /* may be NULL */
+    void *context;                  /* for on_file */
+} ls_safetensors_set_options;
+
+/*
+ * Write tensors in memory as shards and their index.  Tensors fill shards in the given order.
+ * Returns LS_OK, LS_ERR_INVALID (no tensor, a bad name or shape), LS_ERR_IO, LS_ERR_NO_MEMORY, or
+ * what on_file returned.  Files complete before a failure stay: the caller removes the folder.
+ */
+ls_status ls_safetensors_set_write(const ls_safetensors_set_options *options,
+                                   const ls_safetensors_tensor *tensors, int64_t n);
+
+/*
+ * Open a set; release with ls_safetensors_set_close().  Returns LS_OK, LS_ERR_CORRUPT (index and
+ * shards disagree, or a shard is bad), LS_ERR_IO (nothing there, or unreadable),
+ * LS_ERR_UNSUPPORTED or LS_ERR_NO_MEMORY.
+ */
+ls_status ls_safetensors_set_open(const char *directory, const char *base,
+                                  ls_safetensors_set **set);
+void ls_safetensors_set_close(ls_safetensors_set *set);
+
+int64_t ls_safetensors_set_count(const ls_safetensors_set *set);
+
+/* Entry 0 <= index < count, sorted by name. */
+const ls_safetensors_entry *ls_safetensors_set_get(const ls_safetensors_set *set, int64_t index);
+
+/* The index of a name, or -1. */
+int64_t ls_safetensors_set_find(const ls_safetensors_set *set, const char *name);
+
+/* The file that holds entry `index`; valid while the set is open. */
+const ls_safetensors *ls_safetensors_set_file(const ls_safetensors_set *set, int64_t index);
+
+/* Read bytes offset .. offset + bytes of entry `index`; statuses of ls_safetensors_read(). */
+ls_status ls_safetensors_set_read(const ls_safetensors_set *set, int64_t index, uint64_t offset,
+                                  uint64_t bytes, void *data);
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * tokenize.c - collect the files, then stream each through a small buffer into a shard.
+ *
+ * The list is complete before the output is opened, so the output cannot become its own input.
+ */
+#include "tokenize.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "directory.h"
+#include "disk_file.h"
+#include "tokens.h"
+
+#define DEPTH_MAX   64
+#define BLOCK_BYTES 16384
+
+typedef struct file_list {
+    char **paths;
+    int64_t n, room;
+    ls_tokenize_report report;
+} file_list;
+
+static ls_status add_path(file_list *list, char *path) /* owns path from here on */
+{
+    if (list->n == list->room) {
+        const int64_t wanted = list->room ? 2 * list->room : 64;
+        char **paths = realloc(list->paths, (size_t)wanted * sizeof *paths);
+        if (!paths) {
+            free(path);
+            return ls_disk_file_fail_memory((uint64_t)wanted * sizeof *paths, "a list of files");
+        }
+        list->paths = paths;
+        list->room = wanted;
+    }
+    list->paths[list->n++] = path;
+    return LS_OK;
+}
+
+static ls_status collect_folder(file_list *list, const char *path, int depth)
+{
+    ls_name_list names = {NULL, 0};
+    ls_status status;
+
+    if (depth > DEPTH_MAX) {
+        return LS_FAIL(LS_ERR_INVALID, "%s: folders are nested deeper than %d", path, DEPTH_MAX);
+    }
+    status = ls_directory_list(path, &names);
+    for (int64_t i = 0; i < names.n_names && status == LS_OK; i++) {
+        ls_path_kind kind = LS_PATH_ABSENT;
+        char *below = ls_path_join(path, names.names[i]);
+        if (!below) {
+            status = ls_disk_file_fail_memory(strlen(path), "a path");
+            break;
+        }
+        status = ls_path_describe_link(below, &kind);
+        if (status == LS_OK && kind == LS_PATH_FILE) {
+            status = add_path(list, below);
+            continue;
+        }
+        if (status == LS_OK && kind == LS_PATH_DIRECTORY) {
+            status = collect_folder(list, below, depth + 1);
+        } else {
+            list->report.n_skipped++;
+        }
+        free(below);
+    }
+    ls_name_list_free(&names);
+    return status;
+}
+
+static ls_status collect(file_list *list, const char *path)
+{
+    ls_path_kind kind;
+
+    LS_TRY(ls_path_describe(path, &kind));
+    if (kind == LS_PATH_DIRECTORY) return collect_folder(list, path, 0);
+    char *copy = strdup(path); /* absent or special: opening it names the fault */
+    return copy ? add_path(list, copy) : ls_disk_file_fail_memory(strlen(path), "a path");
+}
+
+static bool ends_as(const char *path, const char *prefix, const char *suffix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(path, prefix, n) == 0 && strcmp(path + n, suffix) == 0;
+}
+
+/* A shard written among its inputs would be read as text the next time. */
+static ls_status check_output(const file_list *list, const char *prefix)
+{
+    for (int64_t i = 0; i < list->n; i++) {
+        if (!ends_as(list->paths[i], prefix, ".bin") && !ends_as(list->paths[i], prefix, ".idx")) {
+            continue;
+        }
+        return LS_FAIL(LS_ERR_INVALID,
+                       "%s is the output, and lies among the inputs: write it "
+                       "elsewhere",
+                       list->paths[i]);
+    }
+    return LS_OK;
+}
+
+static ls_status copy_bytes(const ls_disk_file *file, uint64_t bytes, ls_tokens_writer *writer)
+{
+    uint8_t block[BLOCK_BYTES];
+    int32_t ids[BLOCK_BYTES];
+
+    for (uint64_t at = 0; at < bytes; at += BLOCK_BYTES) {
+        const uint64_t n = bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES;
+        LS_TRY(ls_disk_file_read_at(file, block, n, at));
+        for (uint64_t i = 0; i < n; i++) ids[i] = block[i];
+        LS_TRY(ls_tokens_writer_append(writer, ids, (int64_t)n));
+    }
+    return LS_OK;
+}
+
+static ls_status add_document(const char *path, ls_tokens_writer *writer,
+                              ls_tokenize_report *report)
+{
+    const int32_t end = LS_BYTES_END_OF_DOCUMENT;
+    ls_disk_file file = LS_DISK_FILE_CLOSED;
+    uint64_t bytes = 0;
+
+    LS_TRY(ls_disk_file_open(path, LS_DISK_FILE_READ, &file));
+    ls_status status = ls_disk_file_size(&file, &bytes);
+    if (status == LS_OK && bytes == 0) {
+        report->n_empty++;
+    } else if (status == LS_OK) {
+        status = copy_bytes(&file, bytes, writer);
+        if (status == LS_OK) status = ls_tokens_writer_append(writer, &end, 1);
+        if (status == LS_OK) status = ls_tokens_writer_end_document(writer);
+        report->n_files++;
+    }
+    ls_disk_file_close(&file);
+    return status;
+}
+
+static ls_status write_shard(file_list *list, const char *prefix)
+{
+    const ls_tokens_writer_options options = {.element = LS_TOKENS_ELEMENT_U16};
+    ls_tokens_writer *writer = NULL;
+
+    LS_TRY(ls_tokens_writer_open(prefix, &options, &writer));
+    ls_status status = LS_OK;
+    for (int64_t i = 0; i < list->n && status == LS_OK; i++) {
+        status = add_document(list->paths[i], writer, &list->report);
+    }
+    if (status == LS_OK && list->report.n_files == 0) {
+        status = LS_FAIL(LS_ERR_INVALID, "%s: none of the inputs has any content", prefix);
+    }
+    if (status == LS_OK) status = ls_tokens_writer_commit(writer);
+    list->report.n_tokens = ls_tokens_writer_count(writer);
+    ls_tokens_writer_close(writer);
+    return status;
+}
+
+ls_status ls_tokenize_bytes(const char *const *paths, int64_t n, const char *prefix,
+                            ls_tokenize_report *report)
+{
+    file_list list = {.paths = NULL};
+    ls_status status = LS_OK;
+
+    for (int64_t i = 0; i < n && status == LS_OK; i++) status = collect(&list, paths[i]);
+    if (status == LS_OK) status = check_output(&list, prefix);
+    if (status == LS_OK) status = write_shard(&list, prefix);
+    if (status == LS_OK && report) *report = list.report;
+    for (int64_t i = 0; i < list.n; i++) free(list.paths[i]);
+    free(list.paths);
+    return status;
+}

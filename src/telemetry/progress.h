@@ -1,0 +1,40 @@
+/*
+ * progress.h - the line a person watches: step, loss, tokens/s, ETA; on stderr.
+ *
+ * On a terminal one line is redrawn in place; elsewhere plain lines at most every few seconds, and
+ * always the first and the last.  NO_COLOR and --quiet are respected.
+ *
+ * Layer: telemetry.  Threads: one owner.
+ */
+#ifndef LS_PROGRESS_H
+#define LS_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ls_progress {
+    bool quiet, terminal, color;
+    int64_t steps;
+    uint64_t last_ns;   /* of the last plain line */
+    double seconds_avg; /* running mean of step time, for the ETA */
+    bool drawn;         /* an unfinished line stands on the terminal */
+} ls_progress;
+
+typedef struct ls_progress_step {
+    int64_t step;
+    double loss, tokens_per_s, step_s, lr, grad_norm;
+    bool skipped;
+} ls_progress_step;
+
+ls_progress ls_progress_open(int64_t steps, bool quiet);
+
+void ls_progress_step_done(ls_progress *progress, const ls_progress_step *step);
+
+/* A line of its own ("saved ...", "eval ..."), not overwritten by the next step. */
+void ls_progress_note(ls_progress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* End an unfinished line. */
+void ls_progress_close(ls_progress *progress);
+
+#endif

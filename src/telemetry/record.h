@@ -1,0 +1,70 @@
+/*
+ * record.h - what a run leaves behind: record.jsonl, one line per optimizer step or evaluation.
+ *
+ * Every line carries the same keys in the same order; what has no sensor is null, and run.json's
+ * "missing" says why.  Lines are appended whole with one write, so a killed run leaves a readable
+ * prefix; a torn last line is cut off when the file is opened to continue.
+ *
+ * Layer: telemetry (uses base).  Threads: one owner.
+ */
+#ifndef LS_RECORD_H
+#define LS_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "status.h"
+
+/* The lanes of lane_busy_s, in the record's order. */
+#define LS_RECORD_LANES 6
+
+typedef struct ls_record_bin {
+    int64_t from, to; /* positions [from, to) */
+    double loss;      /* mean; bins without labels are left out */
+} ls_record_bin;
+
+/* One optimizer step.  NaN in a double means "not measured" and is written as null. */
+typedef struct ls_step_record {
+    int64_t step;
+    int attempt;
+    int64_t tokens, tokens_total; /* padding not counted */
+    double pairs;                 /* unmasked (query, key) pairs */
+    double loss, grad_norm, grad_norm_clipped;
+    bool clipped, skipped;
+    double lr, step_s, tokens_per_s;
+    double mfu_causal, mfu_megatron, tflops_alst;
+    double lane_busy_s[LS_RECORD_LANES];
+    uint64_t peak_bytes_host; /* largest resident set of the process */
+    const char *kernel_matmul, *kernel_attention;
+    const ls_record_bin *bins;
+    int n_bins;
+} ls_step_record;
+
+typedef struct ls_eval_record {
+    int64_t step;
+    int attempt;
+    double loss;
+    int64_t tokens;
+    double seconds;
+    const ls_record_bin *bins;
+    int n_bins;
+} ls_eval_record;
+
+typedef struct ls_record ls_record;
+
+/*
+ * Open DIR/record.jsonl: emptied, or continued.
+ *   next_attempt  [out] with resume: 1 + the largest attempt in the file; else 1
+ * LS_ERR_IO, LS_ERR_NO_MEMORY.
+ */
+ls_status ls_record_open(const char *directory, bool resume, ls_record **record,
+                         int *next_attempt);
+
+/* NULL is allowed. */
+void ls_record_close(ls_record *record);
+
+/* Append a line.  LS_ERR_IO (say, a full disk: nothing of the line stays), LS_ERR_NO_MEMORY. */
+ls_status ls_record_step(ls_record *record, const ls_step_record *step);
+ls_status ls_record_eval(ls_record *record, const ls_eval_record *eval);
+
+#endif

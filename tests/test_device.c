@@ -1,0 +1,146 @@
+/*
+ * test_device.c - lanes keep their order, tickets order lanes, the first failure stops everything.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "device.h"
+
+typedef struct trace {
+    int64_t seen[512];
+    int n;
+} trace;
+
+static ls_status append(void *context, int64_t argument)
+{
+    trace *t = context;
+    t->seen[t->n++] = argument;
+    return LS_OK;
+}
+
+static ls_status sleep_then_append(void *context, int64_t argument)
+{
+    const struct timespec pause = {0, 2000000};
+    nanosleep(&pause, NULL);
+    return append(context, argument);
+}
+
+static ls_status fail(void *context, int64_t argument)
+{
+    (void)context;
+    return LS_FAIL(LS_ERR_IO, "injected %lld", (long long)argument);
+}
+
+static ls_device *open_device(int n_lanes)
+{
+    ls_device *device = NULL;
+    const ls_device_options options = {.n_lanes = n_lanes, .lane_threads = {1, 1, 1}};
+    assert_int_equal(ls_device_open_cpu(&options, &device), LS_OK);
+    return device;
+}
+
+static void a_lane_keeps_submission_order(void **state)
+{
+    trace t = {.n = 0};
+    int64_t failed;
+    ls_device *d = open_device(1);
+
+    (void)state;
+    for (int64_t i = 0; i < 300; i++) /* more than the queue holds */
+        assert_int_equal(ls_device_submit_call(d, 0, i, append, &t, i), LS_OK);
+    assert_int_equal(ls_device_ticket(d, 0), 300);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(t.n, 300);
+    for (int i = 0; i < 300; i++) assert_int_equal(t.seen[i], i);
+    ls_device_close(d);
+}
+
+/* Two lanes write one trace; without the waits the slow lane's entries would come late. */
+static void a_wait_orders_two_lanes(void **state)
+{
+    trace t = {.n = 0};
+    int64_t failed;
+    ls_device *d = open_device(2);
+
+    (void)state;
+    for (int64_t i = 0; i < 40; i += 2) {
+        assert_int_equal(ls_device_submit_call(d, 0, i, sleep_then_append, &t, i), LS_OK);
+        assert_int_equal(ls_device_submit_wait(d, 1, 0, ls_device_ticket(d, 0)), LS_OK);
+        assert_int_equal(ls_device_submit_call(d, 1, i + 1, append, &t, i + 1), LS_OK);
+        assert_int_equal(ls_device_submit_wait(d, 0, 1, ls_device_ticket(d, 1)), LS_OK);
+    }
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(t.n, 40);
+    for (int i = 0; i < 40; i++) assert_int_equal(t.seen[i], i);
+    ls_device_close(d);
+}
+
+static void the_first_failure_drops_what_follows(void **state)
+{
+    trace t = {.n = 0};
+    int64_t failed = 0;
+    ls_device *d = open_device(2);
+
+    (void)state;
+    assert_int_equal(ls_device_submit_call(d, 0, 7, fail, &t, 41), LS_OK);
+    ls_device_submit_call(d, 0, 8, append, &t, 1);
+    ls_device_submit_wait(d, 1, 0, 100000); /* never comes: the failure releases it */
+    ls_device_submit_call(d, 1, 9, append, &t, 2);
+    assert_int_equal(ls_device_sync(d, &failed), LS_ERR_IO);
+    assert_int_equal(failed, 7);
+    assert_non_null(strstr(ls_error(), "injected 41"));
+    assert_int_equal(t.n, 0);
+
+    assert_int_equal(ls_device_submit_call(d, 1, 10, append, &t, 3), LS_OK); /* usable again */
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(failed, -1);
+    assert_int_equal(t.n, 1);
+    ls_device_close(d);
+}
+
+static void an_op_runs_and_is_counted(void **state)
+{
+    float y[4], a[4] = {1, 2, 3, 4}, b[4] = {10, 20, 30, 40};
+    int64_t failed;
+    ls_device *d = open_device(3);
+    const ls_op_args args = {.add = {.y = y, .a = a, .b = b, .n = 4, .dtype = LS_DTYPE_F32}};
+
+    (void)state;
+    assert_int_equal(ls_device_submit_op(d, 2, 0, LS_OP_add, &args), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    for (int i = 0; i < 4; i++) assert_true(y[i] == a[i] + b[i]);
+    assert_int_equal(ls_device_stats(d, 2).op_calls[LS_OP_add], 1);
+    ls_device_stats_reset(d);
+    assert_int_equal(ls_device_stats(d, 2).op_calls[LS_OP_add], 0);
+    ls_device_close(d);
+}
+
+static void close_finishes_and_accepts_null(void **state)
+{
+    trace t = {.n = 0};
+    ls_device *d = open_device(1);
+
+    (void)state;
+    for (int64_t i = 0; i < 10; i++) ls_device_submit_call(d, 0, i, append, &t, i);
+    ls_device_close(d);
+    assert_int_equal(t.n, 10);
+    ls_device_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lane_keeps_submission_order),
+        cmocka_unit_test(a_wait_orders_two_lanes),
+        cmocka_unit_test(the_first_failure_drops_what_follows),
+        cmocka_unit_test(an_op_runs_and_is_counted),
+        cmocka_unit_test(close_finishes_and_accepts_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
