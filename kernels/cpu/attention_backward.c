@@ -99,8 +99,11 @@ ls_status ls_cpu_attention_backward(void *stream, const ls_attention_backward_ar
         memset(args->dq, 0, (size_t)(args->N * args->H * args->K) * sizeof *args->dq);
     if (args->N == 0 || args->M == 0) return LS_OK;
 
+    const ls_attention_shape shape = ls_attention_backward_shape(args);
+    ls_attention_backward_args trimmed = *args; /* keys behind the last one seen are not there */
+    trimmed.M = ls_attention_rows_span(&shape).last_max + 1;
     ls_attention_backward_plan plan;
-    plan_build(&plan, args);
+    plan_build(&plan, &trimmed);
     const ls_attention_kernel *kernel = ls_attention_kernel_choose(args->dtype, args->K);
     const int64_t n_tasks = plan.n_key_tiles * args->G;
     _Atomic int64_t next = 0;

@@ -15,6 +15,11 @@
 
 #include "bf16.h"
 
+static int64_t query_tiles(int64_t N)
+{
+    return (N + LS_ATTENTION_QUERY_TILE - 1) / LS_ATTENTION_QUERY_TILE;
+}
+
 static const ls_attention_kernel *forward_kernel(const ls_attention_forward_args *args)
 {
     return ls_attention_kernel_choose(args->dtype, args->K);
@@ -54,9 +59,8 @@ static void task_run(const ls_attention_forward_args *args, const ls_attention_k
                      int64_t index)
 {
     const ls_attention_shape shape = ls_attention_forward_shape(args);
-    const int64_t n_tiles = (args->N + LS_ATTENTION_QUERY_TILE - 1) / LS_ATTENTION_QUERY_TILE;
-    const int64_t head = index % args->H;
-    const int64_t row = (n_tiles - 1 - index / args->H) * LS_ATTENTION_QUERY_TILE;
+    const int64_t tile = query_tiles(args->N) - 1 - index / args->H;
+    const int64_t head = index % args->H, row = tile * LS_ATTENTION_QUERY_TILE;
     ls_attention_rows rows;
 
     ls_attention_rows_read(&rows, &shape, row);
@@ -66,22 +70,6 @@ static void task_run(const ls_attention_forward_args *args, const ls_attention_k
     }
     const ls_attention_forward_task task = {args, &rows, head, row};
     kernel->forward(&task);
-}
-
-/* The key tiles that any row sees; returns their number, 0 if none. */
-static int64_t key_tiles_seen(const ls_attention_forward_args *args, int64_t *first_tile)
-{
-    const ls_attention_shape shape = ls_attention_forward_shape(args);
-    int32_t first = (int32_t)args->M, last = -1;
-
-    for (int64_t row = 0; row < args->N; row += LS_ATTENTION_QUERY_TILE) {
-        ls_attention_rows rows;
-        ls_attention_rows_read(&rows, &shape, row);
-        if (rows.first_min < first) first = rows.first_min;
-        if (rows.last_max > last) last = rows.last_max;
-    }
-    *first_tile = first / LS_ATTENTION_KEY_TILE;
-    return first > last ? 0 : last / LS_ATTENTION_KEY_TILE - *first_tile + 1;
 }
 
 ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args *args)
@@ -94,9 +82,16 @@ ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args
     assert(args->workspace != NULL || ls_attention_forward_bytes(args) == 0);
 
     const ls_attention_kernel *kernel = forward_kernel(args);
-    const int64_t n_tiles = (args->N + LS_ATTENTION_QUERY_TILE - 1) / LS_ATTENTION_QUERY_TILE;
-    int64_t first_tile = 0, n_prepare = 0;
-    if (kernel->forward_prepare != NULL) n_prepare = key_tiles_seen(args, &first_tile) * args->G;
+    const ls_attention_shape shape = ls_attention_forward_shape(args);
+    const ls_attention_rows seen = ls_attention_rows_span(&shape);
+    ls_attention_forward_args trimmed = *args; /* keys behind the last one seen are not there */
+    trimmed.M = seen.last_max + 1;
+    const int64_t first_tile = seen.first_min / LS_ATTENTION_KEY_TILE;
+    const int64_t end_tile = seen.last_max / LS_ATTENTION_KEY_TILE + 1;
+    const int64_t n_prepare = kernel->forward_prepare != NULL && seen.last_max >= 0
+                                  ? (end_tile - first_tile) * args->G
+                                  : 0;
+    const int64_t n_tasks = query_tiles(args->N) * args->H;
 
 #if defined(_OPENMP)
 #pragma omp parallel
@@ -106,11 +101,11 @@ ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args
 #pragma omp for schedule(static)
 #endif
         for (int64_t i = 0; i < n_prepare; i++)
-            kernel->forward_prepare(args, i % args->G, first_tile + i / args->G);
+            kernel->forward_prepare(&trimmed, i % args->G, first_tile + i / args->G);
 #if defined(_OPENMP)
 #pragma omp for schedule(dynamic, 1)
 #endif
-        for (int64_t i = 0; i < n_tiles * args->H; i++) task_run(args, kernel, i);
+        for (int64_t i = 0; i < n_tasks; i++) task_run(&trimmed, kernel, i);
     }
     return LS_OK;
 }

@@ -6,8 +6,28 @@
 
 #include "cpu_features.h"
 
+#if defined(LS_HAVE_AMX_KERNELS)
+static int amx_usable(ls_dtype dtype, int64_t K)
+{
+    return dtype == LS_DTYPE_BF16 && K % 32 == 0 && K <= 128 &&
+           ls_cpu_features_discover()->amx_bf16;
+}
+
+static const ls_attention_kernel kernel_amx = {
+    .name = "amx-bf16",
+    .usable = amx_usable,
+    .forward_workspace_bytes = ls_attention_amx_forward_bytes,
+    .forward_prepare = ls_attention_amx_forward_prepare,
+    .forward = ls_attention_amx_forward,
+    .backward = ls_attention_amx_backward,
+};
+#endif
+
 static const ls_attention_kernel *const kernels[LS_ATTENTION_VARIANT_COUNT] = {
     [LS_ATTENTION_VARIANT_REFERENCE] = &ls_attention_kernel_reference,
+#if defined(LS_HAVE_AMX_KERNELS)
+    [LS_ATTENTION_VARIANT_AMX] = &kernel_amx,
+#endif
 };
 
 static ls_attention_variant forced = LS_ATTENTION_VARIANT_AUTO;
@@ -82,4 +102,18 @@ void ls_attention_rows_read(ls_attention_rows *rows, const ls_attention_shape *s
         if (first < rows->first_min) rows->first_min = (int32_t)first;
         if (last > rows->last_max) rows->last_max = (int32_t)last;
     }
+}
+
+ls_attention_rows ls_attention_rows_span(const ls_attention_shape *shape)
+{
+    ls_attention_rows span = {.first_min = (int32_t)shape->M, .last_max = -1};
+
+    if (shape->k_start >= shape->q_start + shape->N) return span; /* all in the future */
+    for (int64_t row = 0; row < shape->N; row += LS_ATTENTION_QUERY_TILE) {
+        ls_attention_rows rows;
+        ls_attention_rows_read(&rows, shape, row);
+        if (rows.first_min < span.first_min) span.first_min = rows.first_min;
+        if (rows.last_max > span.last_max) span.last_max = rows.last_max;
+    }
+    return span;
 }

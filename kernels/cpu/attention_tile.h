@@ -30,7 +30,7 @@
 
 enum {
     LS_ATTENTION_QUERY_TILE = 64,
-    LS_ATTENTION_KEY_TILE = 128,
+    LS_ATTENTION_KEY_TILE = 256,
 };
 
 typedef enum ls_attention_variant {
@@ -63,6 +63,9 @@ typedef struct ls_attention_rows {
 
 /* Read the rows from row on; rows past the end see everything, so that they mask nothing. */
 void ls_attention_rows_read(ls_attention_rows *rows, const ls_attention_shape *shape, int64_t row);
+
+/* The span of keys that any row sees: first_min and last_max; first_min > last_max if none. */
+ls_attention_rows ls_attention_rows_span(const ls_attention_shape *shape);
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
@@ -123,10 +126,12 @@ uint64_t ls_attention_backward_bytes(const ls_attention_backward_args *args);
 int ls_cpu_attention_force(ls_attention_variant variant);
 
 extern const ls_attention_kernel ls_attention_kernel_reference;
-extern const ls_attention_kernel ls_attention_kernel_plain;
-extern const ls_attention_kernel ls_attention_kernel_avx2;
-extern const ls_attention_kernel ls_attention_kernel_avx512;
-extern const ls_attention_kernel ls_attention_kernel_amx;
+
+uint64_t ls_attention_amx_forward_bytes(const ls_attention_forward_args *args);
+void ls_attention_amx_forward_prepare(const ls_attention_forward_args *args, int64_t group,
+                                      int64_t key_tile);
+void ls_attention_amx_forward(const ls_attention_forward_task *task);
+void ls_attention_amx_backward(const ls_attention_backward_task *task);
 
 static inline ls_attention_shape ls_attention_forward_shape(const ls_attention_forward_args *args)
 {

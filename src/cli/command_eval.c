@@ -11,7 +11,7 @@ static const char help[] =
     "\n"
     "  --checkpoint DIR    a checkpoint directory (default: the newest of the run that verifies)\n"
     "  --sample N          generate N tokens at temperature 1, seeded by the run's seed\n"
-    "  --prompt TEXT       what the generated text continues (default: a document's start)\n"
+    "  --prompt TEXT       what the generated text continues (default: a newline)\n"
     "  --json, --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
     "\n"
     "example: longspan eval configs/runs/demo.yaml --sample 300 --prompt '#ifndef '\n";

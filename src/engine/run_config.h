@@ -1,10 +1,10 @@
 /*
  * run_config.h - a run file, read, checked and resolved: every key typed, every default filled in.
  *
- * The keys, their defaults and what they may be are one table (run_schema.c).  Values of the command
- * line ("key.path=value") go through the same table.  What is impossible fails with LS_ERR_INVALID,
- * what this version cannot do with LS_ERR_UNSUPPORTED, each as "FILE:LINE: key.path: what is wrong;
- * allowed: ..." ("--set key.path: ..." for the command line).
+ * The keys, their defaults and what they may be are one table (run_schema.c).  Values of the
+ * command line ("key.path=value") go through the same table.  What is impossible fails with
+ * LS_ERR_INVALID, what this version cannot do with LS_ERR_UNSUPPORTED, each as "FILE:LINE:
+ * key.path: what is wrong; allowed: ..." ("--set key.path: ..." for the command line).
  *
  * Paths: `model` is looked for in the folder of the run file, then in the folder above it (so that
  * configs/runs/demo.yaml may say models/byte-3m.yaml); given on the command line, in the working
@@ -73,7 +73,7 @@ typedef struct ls_run_config {
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;
-    double clip_norm; /* 0: off */
+    double clip_norm;       /* 0: off */
     int moments, gradients; /* 0: fp32 */
     ls_run_group *groups;
     int64_t n_groups;
@@ -119,8 +119,8 @@ ls_status ls_run_config_parse(const char *name, const char *text, size_t bytes,
 /* NULL and a zeroed config are allowed. */
 void ls_run_config_free(ls_run_config *config);
 
-/* The resolved config as run.json and state.json keep it, in the run file's shape; paths and numbers
- * as this program understood them, counts in tokens.  LS_ERR_NO_MEMORY. */
+/* The resolved config as run.json and state.json keep it, in the run file's shape; paths and
+ * numbers as this program understood them, counts in tokens.  LS_ERR_NO_MEMORY. */
 ls_status ls_run_config_to_json(const ls_run_config *config, cJSON **json);
 
 /*

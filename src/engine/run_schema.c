@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define AT(member)    .offset = offsetof(ls_run_config, member)
+#define AT(member) .offset = offsetof(ls_run_config, member)
 #define WORDS(array)                                                                               \
     .words = (array), .n_words = sizeof(array) / sizeof((array)[0]),                               \
     .n_supported = sizeof(array) / sizeof((array)[0])
@@ -89,8 +89,8 @@ static const ls_run_field fields[] = {
      .values = schedule_values, .about = "how the rate falls; wsd needs decay_steps"},
     {"optimizer.warmup_steps", LS_RUN_WHOLE, AT(schedule.warmup_steps), "20", .most = STEPS_MAX,
      .about = "linear rise to lr"},
-    {"optimizer.decay_steps", LS_RUN_WHOLE, AT(schedule.decay_steps), .least = 1,
-     .most = STEPS_MAX, .about = "length of the final decay of schedule wsd"},
+    {"optimizer.decay_steps", LS_RUN_WHOLE, AT(schedule.decay_steps), .least = 1, .most = STEPS_MAX,
+     .about = "length of the final decay of schedule wsd"},
     {"optimizer.lr_min", LS_RUN_REAL, AT(schedule.lr_min), "3e-4", REALS(.most = 100),
      .about = "rate at the last step"},
     {"optimizer.beta1", LS_RUN_REAL, AT(beta1), "0.9", REALS(.most = BETA_MAX),
@@ -120,8 +120,8 @@ static const ls_run_field fields[] = {
      .about = "what forward keeps for backward"},
     {"memory.place", LS_RUN_PLACE, 0, "{}", .resume = LS_RUN_MAY_REPLAN,
      .about = "places of tensor classes"},
-    {"memory.threads", LS_RUN_THREADS, 0, "auto", .resume = LS_RUN_MAY_CHANGE,
-     .least = 1, .most = 4096, .about = "auto, or threads of each lane"},
+    {"memory.threads", LS_RUN_THREADS, 0, "auto", .resume = LS_RUN_MAY_CHANGE, .least = 1,
+     .most = 4096, .about = "auto, or threads of each lane"},
 
     {"steps", LS_RUN_WHOLE, AT(steps), "300", .resume = LS_RUN_MAY_CHANGE, .least = 1,
      .most = STEPS_MAX, .about = "optimizer steps of the whole run"},
@@ -142,8 +142,8 @@ static const ls_run_field fields[] = {
 
     {"record.power", LS_RUN_SWITCH, AT(record_power), "auto", .resume = LS_RUN_MAY_CHANGE,
      WORDS(powers), .about = "auto: every sensor there is"},
-    {"record.trace_steps", LS_RUN_STEP_LIST, 0, "[10, 11]", .resume = LS_RUN_MAY_CHANGE,
-     .least = 1, .most = STEPS_MAX, .about = "steps whose lanes are traced"},
+    {"record.trace_steps", LS_RUN_STEP_LIST, 0, "[10, 11]", .resume = LS_RUN_MAY_CHANGE, .least = 1,
+     .most = STEPS_MAX, .about = "steps whose lanes are traced"},
     {"record.samples_hz", LS_RUN_WHOLE, AT(samples_hz), "10", .resume = LS_RUN_MAY_CHANGE,
      .least = 1, .most = 1000, .about = "power samples a second"},
 

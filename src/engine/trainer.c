@@ -17,17 +17,17 @@
 
 /* ---- callbacks, on the host lane ----------------------------------------------------------- */
 
-static ls_batch batch_tensors(const ls_trainer *t)
+static ls_loader_batch batch_tensors(const ls_trainer *t)
 {
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
-    return (ls_batch){.tokens = ls_instance_tensor(&t->instance, in->tokens),
+    return (ls_loader_batch){.tokens = ls_instance_tensor(&t->instance, in->tokens),
                       .targets = ls_instance_tensor(&t->instance, in->targets),
                       .positions = ls_instance_tensor(&t->instance, in->positions),
                       .doc_start = ls_instance_tensor(&t->instance, in->doc_start)};
 }
 
 /* Rows behind the last sequence of a short evaluation batch: each its own document, no label. */
-static void pad_rows(const ls_batch *batch, int64_t first, int64_t end)
+static void pad_rows(const ls_loader_batch *batch, int64_t first, int64_t end)
 {
     for (int64_t n = first; n < end; n++) {
         batch->tokens[n] = 0;
@@ -41,13 +41,14 @@ static ls_status fill_batch(void *context, int64_t micro_batch)
 {
     ls_trainer *t = context;
     const ls_decoder_options *o = &t->instance.decoder.options;
-    const ls_batch batch = batch_tensors(t);
+    const ls_loader_batch batch = batch_tensors(t);
     const int64_t first = micro_batch * o->sequences;
     const int64_t left = t->sequences_left - first;
-    const int64_t n = left < o->sequences ? left : o->sequences;
+    const ls_loader_range range = {.first_sequence = t->first_sequence + first,
+                                   .n_sequences = left < o->sequences ? left : o->sequences};
 
-    LS_TRY(ls_loader_fill(t->source, t->first_sequence + first, n, &batch, NULL));
-    pad_rows(&batch, n * o->S, o->sequences * o->S);
+    LS_TRY(ls_loader_fill(t->source, &range, &batch, NULL));
+    pad_rows(&batch, range.n_sequences * o->S, o->sequences * o->S);
     return LS_OK;
 }
 
@@ -74,26 +75,34 @@ static bool should_stop(void *context)
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
-static ls_status open_data(ls_trainer *t)
+static ls_status open_loader(const ls_trainer *t, bool valid, ls_loader **loader)
 {
     const ls_run_config *c = t->config;
-    ls_loader_options options = {
-        .prefixes = (const char *const *)c->train.paths,
-        .n_prefixes = c->train.n_paths,
+    const bool split = c->valid_fraction > 0.0;
+    const ls_path_list *prefixes = valid && !split ? &c->valid : &c->train;
+    const ls_loader_part part = valid ? LS_LOADER_PART_VALID : LS_LOADER_PART_TRAIN;
+    const ls_loader_options options = {
+        .prefixes = (const char *const *)prefixes->paths,
+        .n_prefixes = prefixes->n_paths,
         .format = c->format,
         .sequence_tokens = c->sequence_tokens,
         .seed = c->seed,
-        .shuffle = true,
+        .shuffle = !valid,
+        .check_ids = true,
         .documents = c->documents,
-        .vocabulary = t->model->vocab_size,
-        .window = c->window,
+        .vocab_size = t->model->vocab_size,
+        .valid_fraction = c->valid_fraction,
+        .part = split ? part : LS_LOADER_PART_ALL,
+        .document_tokens_min = valid ? 0 : c->min_document,
     };
+    return ls_loader_open(&options, loader);
+}
 
-    if (t->options.train) LS_TRY(ls_loader_open(&options, &t->train_data));
-    options.shuffle = false;
-    options.prefixes = (const char *const *)c->valid.paths;
-    options.n_prefixes = c->valid.n_paths;
-    if (c->valid.n_paths > 0) return ls_loader_open(&options, &t->valid_data);
+static ls_status open_data(ls_trainer *t)
+{
+    if (t->options.train) LS_TRY(open_loader(t, false, &t->train_data));
+    if (t->config->valid.n_paths > 0 || t->config->valid_fraction > 0.0)
+        return open_loader(t, true, &t->valid_data);
     return LS_OK;
 }
 
@@ -173,9 +182,10 @@ ls_status ls_trainer_step(ls_trainer *t, ls_loss_stats *losses, ls_step_result *
     const ls_run_config *c = t->config;
     const int64_t n_sequences = c->sequences * c->accumulate;
     const uint64_t start_ns = ls_clock_ns();
+    const ls_loader_range range = {t->next_sequence, n_sequences, c->window};
     ls_loader_counts counts;
 
-    LS_TRY(ls_loader_count(t->train_data, t->next_sequence, n_sequences, &counts));
+    LS_TRY(ls_loader_count(t->train_data, &range, &counts));
     t->source = t->train_data;
     t->first_sequence = t->next_sequence;
     t->sequences_left = n_sequences;
@@ -191,7 +201,7 @@ ls_status ls_trainer_step(ls_trainer *t, ls_loss_stats *losses, ls_step_result *
     t->tokens_total += counts.tokens;
     *result = (ls_step_result){.tokens = counts.tokens,
                                .labels = counts.labels,
-                               .pairs = counts.pairs,
+                               .pairs = (double)counts.pairs,
                                .lr = t->control->lr,
                                .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns)};
     finish_result(t, losses, result);
@@ -201,7 +211,7 @@ ls_status ls_trainer_step(ls_trainer *t, ls_loss_stats *losses, ls_step_result *
 ls_status ls_trainer_eval(ls_trainer *t, int64_t tokens, ls_loss_stats *losses)
 {
     const int64_t S = t->config->sequence_tokens, sequences = t->config->sequences;
-    const int64_t all = ls_loader_sequences(t->valid_data);
+    const int64_t all = ls_loader_describe(t->valid_data).sequences_per_epoch;
     int64_t n = (tokens + S - 1) / S;
 
     if (n > all) n = all;

@@ -166,6 +166,7 @@ static void add_activations(builder *b)
     b->loss_h = add_tensor(b, LS_ROLE_LOGITS, -1, dtype, o->loss_rows, s->D, "loss.h");
     b->loss_r = add_tensor(b, LS_ROLE_LOGITS, -1, LS_DTYPE_F32, o->loss_rows, 0, "loss.r");
     b->logits = add_tensor(b, LS_ROLE_LOGITS, -1, LS_DTYPE_F32, o->loss_rows, s->V, "logits");
+    b->decoder->inputs.logits = b->logits;
 }
 
 static void add_gradients(builder *b)

@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Everything a change must pass, in order of how soon it can fail.
+#
+#   scripts/check.sh [--full]
+#
+#   style       clang-format (version 14 decides) on tracked C files, shellcheck on scripts
+#   gcc         release build, all tests
+#   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
+#   fuzz        each fuzz target for some seconds, from seeds made here
+#   --full adds the slow tests under the sanitizers, the thread sanitizer and a minute per fuzzer
+#
+# Installs the packages it needs.  Builds lie in build-check/.  The last line counts the tests.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/packages.sh
+
+full=no
+case ${1-} in
+"") ;;
+--full) full=yes ;;
+-h | --help)
+    sed -n '2,12s/^# \{0,1\}//p' scripts/check.sh
+    exit 0
+    ;;
+*)
+    echo "usage: check.sh [--full]" >&2
+    exit 2
+    ;;
+esac
+
+export LC_ALL=C
+# A run by hand inherits whatever the shell holds; the tests must see the same everywhere.
+unset MAKEFLAGS CFLAGS LDFLAGS CMAKE_GENERATOR
+jobs=$(nproc)
+n_passed=0
+n_failed=0
+n_skipped=0
+
+note() {
+    echo
+    echo "== $*"
+}
+
+# One thing that is not a ctest test passed or failed.
+count() {
+    local name=$1
+    shift
+    if "$@"; then
+        n_passed=$((n_passed + 1))
+    else
+        n_failed=$((n_failed + 1))
+        echo "FAILED: $name"
+    fi
+}
+
+install_packages() {
+    local version
+    require_packages "${build_packages[@]}" libcmocka-dev clang clang-format shellcheck python3
+    version=$(clang -dumpversion)
+    require_packages "libclang-rt-${version%%.*}-dev"
+}
+
+format_is_clean() {
+    local version
+    version=$(clang-format --version | sed 's/.*version \([0-9]*\).*/\1/')
+    if [[ $version != 14 ]]; then
+        echo "clang-format: skipped: version 14 decides, this is $version"
+        return 0
+    fi
+    git ls-files -z -- '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 -r clang-format --dry-run -Werror
+}
+
+scripts_are_clean() {
+    shellcheck scripts/*.sh .ci/run &&
+        python3 - scripts/*.py <<'END'
+import ast, sys
+for path in sys.argv[1:]:
+    ast.parse(open(path, encoding="utf-8").read(), path)
+END
+}
+
+# build FOLDER OPTION...: configures and builds; a failure ends the script.
+build() {
+    local folder=build-check/$1
+    shift
+    cmake -S . -B "$folder" -G Ninja "$@" >"$folder.log" || {
+        cat "$folder.log"
+        exit 1
+    }
+    grep 'optional part' "$folder.log" || true
+    cmake --build "$folder" -j "$jobs"
+}
+
+# run_tests FOLDER OPTION...: runs ctest there and adds to the counts.
+run_tests() {
+    local folder=build-check/$1 log=build-check/$1.ctest of=0 failed=0 skipped=0
+    shift
+    ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 |
+        tee "$log" || true
+    read -r failed of < <(sed -n \
+        's/.*tests passed, \([0-9]*\) tests failed out of \([0-9]*\).*/\1 \2/p' "$log") || true
+    skipped=$(grep -cE '^ *[0-9]+ - .*\((Skipped|Disabled)\)$' "$log" || true)
+    if [[ $of -eq 0 ]]; then
+        echo "FAILED: ctest ran no test in $folder"
+        failed=1 of=1
+    fi
+    n_passed=$((n_passed + of - failed - skipped))
+    n_failed=$((n_failed + failed))
+    n_skipped=$((n_skipped + skipped))
+}
+
+# Small valid files of every format read, so that a fuzzer starts behind the first check.
+make_seeds() {
+    local seeds=$1
+    rm -rf "$seeds"
+    mkdir -p "$seeds"
+    find configs tests/golden -type f \( -name '*.yaml' -o -name '*.json' \) -size -16k \
+        -exec cp -t "$seeds" {} +
+    # safetensors: header length, header, two floats
+    printf '%b' '\x36\0\0\0\0\0\0\0' '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' \
+        '\0\0\x80\x3f\0\0\0\x40' >"$seeds/tiny.safetensors"
+    # Megatron index: uint16, one sequence of two tokens, one document
+    printf '%b' 'MMIDIDX\0\0' '\01\0\0\0\0\0\0\0' '\010' '\01\0\0\0\0\0\0\0' '\02\0\0\0\0\0\0\0' \
+        '\02\0\0\0' '\0\0\0\0\0\0\0\0' '\0\0\0\0\0\0\0\0' '\01\0\0\0\0\0\0\0' >"$seeds/tiny.idx"
+}
+
+# fuzz SECONDS: runs every fuzz target of the clang build.
+fuzz() {
+    local seconds=$1 source name work
+    make_seeds build-check/seeds
+    for source in tests/fuzz/fuzz_*.c; do
+        [[ -e $source ]] || continue
+        name=$(basename "$source" .c)
+        work=build-check/fuzz/$name
+        mkdir -p "$work"
+        echo "$name: $seconds s"
+        count "$name" run_fuzzer "$name" "$work" "$seconds"
+    done
+}
+
+run_fuzzer() {
+    local name=$1 work=$2 seconds=$3
+    if build-check/clang/"$name" -seed=1 -max_total_time="$seconds" -max_len=16384 -timeout=20 \
+        -rss_limit_mb=2048 -artifact_prefix="$work/" "$work" build-check/seeds >"$work.log" 2>&1
+    then
+        tail -n 1 "$work.log"
+    else
+        tail -n 40 "$work.log"
+        return 1
+    fi
+}
+
+note "packages"
+install_packages
+mkdir -p build-check
+
+note "style"
+count "clang-format" format_is_clean
+count "scripts" scripts_are_clean
+
+note "gcc, release"
+build gcc -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release
+run_tests gcc
+
+note "clang, address and undefined sanitizers"
+export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+sanitized=(-DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Release -DLS_OPENMP=OFF -DLS_ONEDNN=OFF)
+build clang "${sanitized[@]}" -DLS_SANITIZE=address,undefined -DLS_FUZZ=ON
+if [[ $full == yes ]]; then
+    run_tests clang
+else
+    run_tests clang -LE slow
+fi
+
+note "fuzz"
+if [[ $full == yes ]]; then
+    fuzz 60
+    note "clang, thread sanitizer"
+    build clang-thread "${sanitized[@]}" -DLS_SANITIZE=thread
+    run_tests clang-thread -LE slow
+else
+    fuzz 4
+fi
+
+note "$SECONDS s"
+if [[ $n_skipped -gt 0 ]]; then
+    echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
+else
+    echo "$n_passed passed, $n_failed failed"
+fi
+[[ $n_failed -eq 0 ]]

@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: install the Debian or Ubuntu packages that they need.
+
+# True if this package, of whatever architecture, is installed.
+package_installed() {
+    dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed
+}
+
+# require_packages NAME...: installs those that are missing, after printing them.  Asks nothing.
+# Without root and without a sudo that needs no password it prints the command and exits 1.
+require_packages() {
+    local name
+    local -a missing=() root=()
+    if ! command -v dpkg-query apt-get >/dev/null; then
+        echo "not a Debian or Ubuntu system: please have the equivalents of: $*" >&2
+        return 0
+    fi
+    for name in "$@"; do
+        package_installed "$name" || missing+=("$name")
+    done
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+    echo "packages to install: ${missing[*]}"
+    if [[ $(id -u) -ne 0 ]]; then
+        if ! sudo -n true 2>/dev/null; then
+            echo "this needs root; please run, then start again:" >&2
+            echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends" \
+                "${missing[*]}" >&2
+            exit 1
+        fi
+        root=(sudo -n)
+    fi
+    "${root[@]}" apt-get update -qq
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+}
+
+# What a build of the longspan binary needs, its optional parts included.
+# shellcheck disable=SC2034  # used by those who source this
+build_packages=(gcc libc6-dev cmake ninja-build pkg-config libyaml-dev libcjson-dev libdnnl-dev
+    libhwloc-dev libnuma-dev)

@@ -1,0 +1,123 @@
+/*
+ * choices.c - closed rules for the CPU device.
+ *
+ * A chunk of 2,048 rows keeps the dense work near the caches; query blocks are larger, because
+ * attention finds its own tiles and more rows mean more work to share between threads.
+ */
+#include "choices.h"
+
+#include <fnmatch.h>
+
+#include "host_memory.h"
+
+#define CHUNK_ROWS       2048
+#define QUERY_BLOCK_ROWS 8192
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* lr_scale and frozen of the groups whose glob matches; later groups win. */
+static void apply_groups(void *context, const char *name, ls_param *param)
+{
+    const ls_run_config *config = context;
+    for (int64_t g = 0; g < config->n_groups; g++) {
+        const ls_run_group *group = &config->groups[g];
+        if (fnmatch(group->match, name, 0) != 0) continue;
+        param->frozen = group->frozen;
+        param->lr_scale = (float)group->lr_scale;
+    }
+}
+
+ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_config *m,
+                                      const ls_choices *choices, bool train)
+{
+    return (ls_decoder_options){.shape = {.V = m->vocab_size,
+                                          .D = m->hidden_size,
+                                          .F = m->intermediate_size,
+                                          .L = m->num_hidden_layers,
+                                          .H = m->num_attention_heads,
+                                          .G = m->num_key_value_heads,
+                                          .K = m->head_dim,
+                                          .eps = (float)m->rms_norm_eps,
+                                          .tied = m->tie_word_embeddings},
+                                .dtype = c->precision,
+                                .S = c->sequence_tokens,
+                                .sequences = c->sequences,
+                                .accumulate = c->accumulate,
+                                .chunk = choices->chunk,
+                                .query_block = choices->query_block,
+                                .loss_rows = choices->loss_rows,
+                                .window = c->window,
+                                .train = train,
+                                .save_o = choices->save_o,
+                                .save_qkv = choices->save_qkv,
+                                .beta1 = (float)c->beta1,
+                                .beta2 = (float)c->beta2,
+                                .adam_eps = (float)c->eps,
+                                .weight_decay = (float)c->weight_decay,
+                                .clip_norm = (float)c->clip_norm,
+                                .param_rule = apply_groups,
+                                .param_context = (void *)c};
+}
+
+/* Bytes of the whole plan under these choices. */
+static ls_status measure_plan(const ls_decoder_options *options, uint64_t *bytes)
+{
+    ls_decoder decoder;
+    ls_plan plan;
+
+    LS_TRY(ls_decoder_build(options, &decoder));
+    const ls_status status = ls_plan_lower(&decoder.tape, &ls_ops_cpu, &plan);
+    if (status == LS_OK) {
+        *bytes = ls_plan_place_bytes(&plan, LS_PLACE_HOST);
+        ls_plan_free(&plan);
+    }
+    ls_decoder_free(&decoder);
+    return status;
+}
+
+static ls_status choose_save(const ls_run_config *config, const ls_model_config *model,
+                             ls_choices *choices)
+{
+    static const struct {
+        bool o, qkv;
+    } policies[] = {{true, true}, {true, false}, {false, false}};
+    const uint64_t limit = ls_host_memory_read().available_bytes / 2;
+
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        uint64_t bytes;
+        choices->save_o = policies[p].o;
+        choices->save_qkv = policies[p].qkv;
+        const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
+        LS_TRY(measure_plan(&options, &bytes));
+        if (bytes <= limit) break;
+    }
+    return LS_OK;
+}
+
+ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
+                          ls_choices *choices)
+{
+    const int64_t T = config->sequence_tokens * config->sequences;
+    ls_choices made = {.compute_threads = (int)config->compute_threads,
+                       .optimizer_threads = (int)config->optimizer_threads};
+
+    made.query_block = config->query_block > 0 ? config->query_block : QUERY_BLOCK_ROWS;
+    made.query_block = smaller(made.query_block, T);
+    made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
+    made.chunk = smaller(made.chunk, made.query_block);
+    made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
+    made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
+    made.save_qkv = config->save == LS_SAVE_X_QKV_O;
+    if (train && config->save == LS_SAVE_AUTO) LS_TRY(choose_save(config, model, &made));
+    *choices = made;
+    return LS_OK;
+}
+
+const char *ls_choices_save_name(const ls_choices *choices)
+{
+    if (choices->save_qkv) return "x+qkv+o";
+    return choices->save_o ? "x+o" : "x";
+}

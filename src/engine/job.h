@@ -1,0 +1,56 @@
+/*
+ * job.h - whole jobs from a run file: train, evaluate, sample.  What longspan.h offers, with the
+ * engine's own types.
+ *
+ * Layer: engine.  Threads: one job at a time; the stop flag may be set from anywhere.
+ */
+#ifndef LS_JOB_H
+#define LS_JOB_H
+
+#include <stdatomic.h>
+
+#include "trainer.h"
+
+typedef struct ls_job_options {
+    const char *version; /* of the program, for run.json */
+    const atomic_bool *stop;
+    bool quiet, verbose;
+} ls_job_options;
+
+typedef struct ls_train_options {
+    bool resume, replan, dry_run;
+    int64_t stop_after; /* 0: no */
+    double deadline;    /* seconds since the epoch; 0: none */
+} ls_train_options;
+
+/*
+ * Train to the last step.  LS_ERR_STOPPED: stopped early, and a checkpoint holds everything.
+ * Other statuses: as what failed; the run directory keeps its newest whole checkpoint.
+ */
+ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model,
+                       const ls_train_options *train, const ls_job_options *options);
+
+/* Held-out loss of a checkpoint (NULL: the newest of the run that verifies) into losses (opened). */
+ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
+                      const char *checkpoint, const ls_job_options *options,
+                      ls_loss_stats *losses);
+
+typedef void ls_sample_sink(void *context, int32_t token);
+
+typedef struct ls_sample_request {
+    const char *checkpoint;  /* NULL: the newest */
+    const int32_t *prompt;   /* [n_prompt] */
+    int64_t n_prompt, n_tokens;
+    int64_t end_token;       /* what a document starts after, and what ends generation; -1: none */
+    ls_sample_sink *sink;
+    void *context;
+} ls_sample_request;
+
+/* Generate at temperature 1, seeded by the config's seed, until n_tokens or end_token. */
+ls_status ls_job_sample(const ls_run_config *config, const ls_model_config *model,
+                        const ls_sample_request *request, const ls_job_options *options);
+
+/* Load the weights of checkpoint (NULL: the newest) into a trainer opened without train. */
+ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_options *options);
+
+#endif

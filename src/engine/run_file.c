@@ -1,0 +1,160 @@
+/* run_file.c - the parts of run.json, one function each. */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for sched_getaffinity's CPU_COUNT */
+#include "run_file.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "choices.h"
+#include "json.h"
+
+#define TEXT_BYTES 512
+
+static ls_status add_text(cJSON *object, const char *key, const char *text)
+{
+    return ls_json_add(object, key, cJSON_CreateString(text));
+}
+
+static ls_status add_number(cJSON *object, const char *key, double value)
+{
+    return ls_json_add(object, key, cJSON_CreateNumber(value));
+}
+
+static void read_cpu_name(char *name, size_t name_bytes)
+{
+    char line[TEXT_BYTES];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+
+    snprintf(name, name_bytes, "unknown");
+    if (file == NULL) return;
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(name, name_bytes, "%s", colon + 2);
+        break;
+    }
+    fclose(file);
+}
+
+static ls_status add_machine(cJSON *run)
+{
+    cJSON *machine = cJSON_CreateObject();
+    struct utsname system;
+    cpu_set_t cpus;
+    char cpu[TEXT_BYTES];
+
+    LS_TRY(ls_json_add(run, "machine", machine));
+    read_cpu_name(cpu, sizeof cpu);
+    LS_TRY(add_text(machine, "cpu", cpu));
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        LS_TRY(add_number(machine, "cores", CPU_COUNT(&cpus)));
+    LS_TRY(add_number(machine, "memory_bytes",
+                      (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
+    LS_TRY(add_number(machine, "page_bytes", (double)sysconf(_SC_PAGESIZE)));
+    if (uname(&system) != 0) return LS_OK;
+    LS_TRY(add_text(machine, "system", system.sysname));
+    LS_TRY(add_text(machine, "release", system.release));
+    return add_text(machine, "architecture", system.machine);
+}
+
+static ls_status add_plan(const ls_trainer *t, cJSON *run)
+{
+    const ls_plan *plan = &t->instance.plan;
+    cJSON *object = cJSON_CreateObject(), *classes = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(run, "plan", object));
+    LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
+    LS_TRY(add_number(object, "host_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST)));
+    LS_TRY(ls_json_add(object, "classes", classes));
+    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
+        LS_TRY(add_number(classes, ls_role_name(role),
+                          (double)ls_plan_role_bytes(plan, LS_PLACE_HOST, role)));
+    LS_TRY(add_number(object, "chunk", (double)t->choices.chunk));
+    LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
+    return add_text(object, "save", ls_choices_save_name(&t->choices));
+}
+
+static ls_status add_model(const ls_trainer *t, cJSON *run)
+{
+    const ls_decoder_shape *shape = &t->instance.decoder.options.shape;
+    cJSON *config = NULL, *model;
+
+    LS_TRY(ls_model_config_to_json(t->model, t->config->precision, &config));
+    model = cJSON_CreateObject();
+    ls_status status = ls_json_add(model, "config", config);
+    if (status == LS_OK)
+        status = add_number(model, "parameters", (double)ls_decoder_params(shape));
+    if (status != LS_OK) {
+        cJSON_Delete(model);
+        return status;
+    }
+    return ls_json_add(run, "model", model);
+}
+
+/* Why a key of the record is null. */
+static ls_status add_missing(cJSON *run)
+{
+    static const char *const reasons[][2] = {
+        {"energy_j", "this build has no power meters"},
+        {"predicted_step_s", "this build has no simulator"},
+        {"mfu_causal", "the cpu profile states no peak FLOP/s"},
+        {"mfu_megatron", "the cpu profile states no peak FLOP/s"},
+        {"bytes", "the cpu device computes in place: no copy lanes are used"},
+        {"peak_bytes.hbm", "no device memory on the cpu device"},
+        {"peak_bytes.nvme", "no tensor is placed on disk"},
+    };
+    cJSON *missing = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(run, "missing", missing));
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        LS_TRY(add_text(missing, reasons[i][0], reasons[i][1]));
+    return LS_OK;
+}
+
+static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const char *version,
+                           int attempt, cJSON *run)
+{
+    const ls_ops *ops = ls_device_ops(t->instance.device);
+    char started[64];
+    const time_t now = time(NULL);
+    struct tm utc;
+
+    gmtime_r(&now, &utc);
+    strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    LS_TRY(add_number(run, "schema", LS_RUN_SCHEMA));
+    LS_TRY(add_text(run, "version", version));
+    LS_TRY(add_text(run, "command", "train"));
+    LS_TRY(add_number(run, "attempt", attempt));
+    LS_TRY(add_text(run, "started", started));
+    LS_TRY(add_text(run, "hardware", "cpu"));
+    LS_TRY(ls_json_add(run, "config", cJSON_Duplicate(config_json, true)));
+    LS_TRY(add_model(t, run));
+    LS_TRY(add_machine(run));
+    LS_TRY(add_plan(t, run));
+    cJSON *build = cJSON_CreateObject();
+    LS_TRY(ls_json_add(run, "build", build));
+    LS_TRY(add_text(build, "compiler", __VERSION__));
+    LS_TRY(add_text(build, "matmul", ops->kernel_name(LS_OP_matmul, t->config->precision)));
+    LS_TRY(add_text(build, "attention",
+                    ops->kernel_name(LS_OP_attention_forward, t->config->precision)));
+    return add_missing(run);
+}
+
+ls_status ls_run_file_write(const ls_trainer *trainer, const cJSON *config_json,
+                            const char *version, int attempt)
+{
+    char path[4096];
+    cJSON *run = cJSON_CreateObject();
+
+    if (run == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "run.json");
+    ls_status status = build_run(trainer, config_json, version, attempt, run);
+    snprintf(path, sizeof path, "%s/run.json", trainer->config->output);
+    if (status == LS_OK) status = ls_json_write(path, run);
+    cJSON_Delete(run);
+    return status;
+}

@@ -1,0 +1,297 @@
+/*
+ * run_values.c - nodes of the tree into fields of ls_run_config, one function for each kind.
+ *
+ * A word that the contract knows and this version does not support fails with LS_ERR_UNSUPPORTED
+ * and what is allowed now; anything else with LS_ERR_INVALID.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run_schema.h"
+#include "text.h"
+
+#define GROUPS_MAX      256
+#define TRACE_STEPS_MAX 256
+#define ALLOWED_BYTES   256
+
+static ls_status fail_memory(const ls_yaml_node *node)
+{
+    return LS_YAML_FAIL(node, LS_ERR_NO_MEMORY, "out of memory");
+}
+
+/* Valid, but not in this version. */
+static ls_status refuse_value(const ls_yaml_node *node, const char *what, const char *allowed)
+{
+    return LS_YAML_FAIL(node, LS_ERR_UNSUPPORTED,
+                        "%s is not supported by this version; allowed now: %s", what, allowed);
+}
+
+static bool is_word(const ls_yaml_node *node, const char *word)
+{
+    return node->kind == LS_YAML_SCALAR && strcmp(node->text, word) == 0;
+}
+
+static ls_status read_text(const ls_yaml_node *node, char **text)
+{
+    const char *borrowed;
+
+    LS_TRY(ls_yaml_get_text(node, &borrowed));
+    *text = strdup(borrowed);
+    return *text == NULL ? fail_memory(node) : LS_OK;
+}
+
+static ls_status read_paths(const ls_yaml_node *node, ls_path_list *list)
+{
+    const bool single = node->kind == LS_YAML_SCALAR;
+    const ls_yaml_node *item = single ? node : node->first;
+    const size_t n = single ? 1 : node->n_children;
+
+    if (node->kind == LS_YAML_MAP || n == 0)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "names no file; allowed: a PREFIX, or a list");
+    list->paths = calloc(n, sizeof *list->paths);
+    if (list->paths == NULL) return fail_memory(node);
+    for (; item != NULL; item = single ? NULL : item->next) {
+        LS_TRY(read_text(item, &list->paths[list->n_paths]));
+        list->n_paths++;
+    }
+    return LS_OK;
+}
+
+static ls_status read_index(const ls_run_field *field, const ls_yaml_node *node, size_t *index)
+{
+    char allowed[ALLOWED_BYTES], quoted[LS_TEXT_BYTES];
+
+    LS_TRY(ls_yaml_get_word(node, field->words, field->n_words, index));
+    if (*index < field->n_supported) return LS_OK;
+    return refuse_value(node, ls_text_quote(quoted, sizeof quoted, node->text),
+                        ls_text_join(allowed, sizeof allowed, field->words, field->n_supported));
+}
+
+static ls_status read_word(const ls_run_field *field, const ls_yaml_node *node, void *at)
+{
+    size_t index;
+    int value;
+
+    LS_TRY(read_index(field, node, &index));
+    value = field->values != NULL ? field->values[index] : (int)index;
+    memcpy(at, &value, sizeof value); /* any enum of ours: run_config.c asserts their size */
+    return LS_OK;
+}
+
+static ls_status read_switch(const ls_run_field *field, const ls_yaml_node *node, bool *at)
+{
+    size_t index;
+
+    LS_TRY(read_index(field, node, &index));
+    *at = index == 1;
+    return LS_OK;
+}
+
+static ls_status read_whole(const ls_run_field *field, const ls_yaml_node *node, void *at)
+{
+    int64_t value;
+
+    if (field->kind == LS_RUN_WHOLE)
+        LS_TRY(ls_yaml_get_whole(node, field->least, field->most, &value));
+    else if (field->kind == LS_RUN_COUNT_AUTO && is_word(node, "auto"))
+        value = 0;
+    else if (field->kind == LS_RUN_COUNT_NULL && ls_yaml_is_null(node))
+        value = 0;
+    else
+        LS_TRY(ls_yaml_get_count(node, field->least, field->most, &value));
+    memcpy(at, &value, sizeof value); /* int64_t, or uint64_t: the range is not negative */
+    return LS_OK;
+}
+
+static ls_status read_null(const ls_yaml_node *node)
+{
+    char quoted[LS_TEXT_BYTES];
+
+    if (ls_yaml_is_null(node)) return LS_OK;
+    if (node->kind == LS_YAML_MAP) return refuse_value(node, "a map", "null");
+    return LS_YAML_FAIL(
+        node, LS_ERR_INVALID, "%s is not known; allowed: null",
+        node->kind == LS_YAML_LIST ? "a list" : ls_text_quote(quoted, sizeof quoted, node->text));
+}
+
+static ls_status read_bins(const ls_run_field *field, const ls_yaml_node *node,
+                           ls_run_config *config)
+{
+    static const char linear[] = "linear:";
+    char quoted[LS_TEXT_BYTES];
+    int64_t n;
+
+    config->position_bins = !ls_yaml_is_null(node);
+    config->position_bins_count = 0;
+    if (!config->position_bins || is_word(node, "log2")) return LS_OK;
+    if (node->kind == LS_YAML_SCALAR && strncmp(node->text, linear, sizeof linear - 1) == 0 &&
+        ls_text_parse_whole(node->text + sizeof linear - 1, &n) == LS_OK && n >= field->least &&
+        n <= field->most) {
+        config->position_bins_count = n;
+        return LS_OK;
+    }
+    return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                        "%s is not known; allowed: log2, linear:N (N bins, %lld to %lld), null",
+                        node->kind != LS_YAML_SCALAR
+                            ? "a list or map"
+                            : ls_text_quote(quoted, sizeof quoted, node->text),
+                        (long long)field->least, (long long)field->most);
+}
+
+static ls_status read_group(const ls_yaml_node *node, ls_run_group *group)
+{
+    static const char *const keys[] = {"match", "lr_scale", "frozen"};
+    const ls_yaml_range scales = {.least = 0, .most = 1e4};
+    const ls_yaml_node *match, *scale, *frozen;
+
+    LS_TRY(ls_yaml_get_map(node));
+    LS_TRY(ls_yaml_check_keys(node, keys, sizeof keys / sizeof keys[0]));
+    match = ls_yaml_find(node, "match");
+    scale = ls_yaml_find(node, "lr_scale");
+    frozen = ls_yaml_find(node, "frozen");
+    if (match == NULL)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                            "match is missing; allowed: a glob on full tensor names");
+    if (scale == NULL && frozen == NULL)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "changes nothing; allowed: lr_scale or frozen");
+    group->lr_scale = 1;
+    if (scale != NULL) LS_TRY(ls_yaml_get_real(scale, scales, &group->lr_scale));
+    if (frozen != NULL) LS_TRY(ls_yaml_get_bool(frozen, &group->frozen));
+    return read_text(match, &group->match);
+}
+
+static ls_status read_groups(const ls_yaml_node *node, ls_run_config *config)
+{
+    LS_TRY(ls_yaml_get_list(node));
+    if (node->n_children > GROUPS_MAX)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "holds %zu groups; allowed: at most %d",
+                            node->n_children, GROUPS_MAX);
+    if (node->n_children == 0) return LS_OK;
+    config->groups = calloc(node->n_children, sizeof *config->groups);
+    if (config->groups == NULL) return fail_memory(node);
+    for (const ls_yaml_node *item = node->first; item != NULL; item = item->next) {
+        LS_TRY(read_group(item, &config->groups[config->n_groups]));
+        config->n_groups++;
+    }
+    return LS_OK;
+}
+
+/* "o+x/K" or "x/K" with K >= 2: known to the contract, not to this version. */
+static bool is_strided(const char *policy)
+{
+    int64_t stride;
+
+    if (strncmp(policy, "o+", 2) == 0) policy += 2;
+    return strncmp(policy, "x/", 2) == 0 && ls_text_parse_whole(policy + 2, &stride) == LS_OK &&
+           stride >= 2;
+}
+
+static ls_status read_save(const ls_run_field *field, const ls_yaml_node *node,
+                           ls_run_config *config)
+{
+    char allowed[ALLOWED_BYTES], quoted[LS_TEXT_BYTES];
+
+    ls_text_join(allowed, sizeof allowed, field->words, field->n_words);
+    if (node->kind == LS_YAML_LIST) return refuse_value(node, "a list of policies", allowed);
+    if (node->kind == LS_YAML_SCALAR && is_strided(node->text))
+        return refuse_value(node, ls_text_quote(quoted, sizeof quoted, node->text), allowed);
+    return read_word(field, node, &config->save);
+}
+
+static ls_status read_place(const ls_yaml_node *node)
+{
+    static const char *const classes[] = {"weights", "lo", "m",   "v",     "grad",   "x",
+                                          "o",       "kv", "dkv", "chunk", "logits", "staging"};
+
+    LS_TRY(ls_yaml_get_map(node));
+    LS_TRY(ls_yaml_check_keys(node, classes, sizeof classes / sizeof classes[0]));
+    return node->n_children == 0 ? LS_OK : refuse_value(node, "placing a class", "{}");
+}
+
+static ls_status read_threads(const ls_run_field *field, const ls_yaml_node *node,
+                              ls_run_config *config)
+{
+    static const char *const keys[] = {"compute", "optimizer", "copy"};
+    int64_t *const threads[] = {&config->compute_threads, &config->optimizer_threads,
+                                &config->copy_threads};
+    char quoted[LS_TEXT_BYTES];
+
+    if (is_word(node, "auto")) return LS_OK;
+    if (node->kind == LS_YAML_SCALAR)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                            "%s is not known; allowed: auto, {compute: N, optimizer: N, copy: N}",
+                            ls_text_quote(quoted, sizeof quoted, node->text));
+    LS_TRY(ls_yaml_get_map(node));
+    LS_TRY(ls_yaml_check_keys(node, keys, sizeof keys / sizeof keys[0]));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const ls_yaml_node *lane = ls_yaml_find(node, keys[i]);
+        if (lane != NULL) LS_TRY(ls_yaml_get_whole(lane, field->least, field->most, threads[i]));
+    }
+    return LS_OK;
+}
+
+static ls_status read_step_list(const ls_run_field *field, const ls_yaml_node *node,
+                                ls_run_config *config)
+{
+    int64_t last = 0;
+
+    LS_TRY(ls_yaml_get_list(node));
+    if (node->n_children > TRACE_STEPS_MAX)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "holds %zu steps; allowed: at most %d",
+                            node->n_children, TRACE_STEPS_MAX);
+    if (node->n_children == 0) return LS_OK;
+    config->trace_steps = calloc(node->n_children, sizeof *config->trace_steps);
+    if (config->trace_steps == NULL) return fail_memory(node);
+    for (const ls_yaml_node *item = node->first; item != NULL; item = item->next) {
+        int64_t step;
+        LS_TRY(ls_yaml_get_whole(item, field->least, field->most, &step));
+        if (step <= last)
+            return LS_YAML_FAIL(item, LS_ERR_INVALID,
+                                "%lld comes after %lld; allowed: steps in increasing order",
+                                (long long)step, (long long)last);
+        config->trace_steps[config->n_trace_steps++] = last = step;
+    }
+    return LS_OK;
+}
+
+ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
+                            ls_run_config *config)
+{
+    void *at = (char *)config + field->offset;
+
+    switch (field->kind) {
+    case LS_RUN_TEXT: return read_text(node, at);
+    case LS_RUN_PATHS: return read_paths(node, at);
+    case LS_RUN_WORD: return read_word(field, node, at);
+    case LS_RUN_SWITCH: return read_switch(field, node, at);
+    case LS_RUN_WHOLE:
+    case LS_RUN_COUNT:
+    case LS_RUN_COUNT_AUTO:
+    case LS_RUN_COUNT_NULL: return read_whole(field, node, at);
+    case LS_RUN_REAL: return ls_yaml_get_real(node, field->range, at);
+    case LS_RUN_NULL: return read_null(node);
+    case LS_RUN_BINS: return read_bins(field, node, config);
+    case LS_RUN_GROUPS: return read_groups(node, config);
+    case LS_RUN_SAVE: return read_save(field, node, config);
+    case LS_RUN_PLACE: return read_place(node);
+    case LS_RUN_THREADS: return read_threads(field, node, config);
+    case LS_RUN_STEP_LIST: return read_step_list(field, node, config);
+    }
+    assert(false && "a kind without a reader");
+    return LS_OK;
+}
+
+ls_status ls_run_field_read_default(const ls_run_field *field, ls_run_config *config)
+{
+    ls_yaml *document;
+    ls_status status;
+
+    if (field->fallback == NULL) return LS_OK;
+    LS_TRY(ls_yaml_parse("default", field->fallback, strlen(field->fallback), &document));
+    status = ls_run_field_read(field, ls_yaml_root(document), config);
+    assert(status == LS_OK || status == LS_ERR_NO_MEMORY);
+    ls_yaml_free(document);
+    return status;
+}

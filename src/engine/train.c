@@ -1,0 +1,360 @@
+/*
+ * train.c - the training loop: open or resume, step, record, evaluate, save, stop.
+ *
+ * A stop (signal, deadline) inside a step abandons it if its update has not begun: weights, moments
+ * and position are then those of the last finished step, which is what is saved.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "checkpoint.h"
+#include "checkpoint_dir.h"
+#include "choices.h"
+#include "clock.h"
+#include "directory.h"
+#include "job.h"
+#include "process_stats.h"
+#include "progress.h"
+#include "record.h"
+#include "run_file.h"
+
+#define PATH_BYTES 4096
+
+typedef struct training {
+    const ls_run_config *config;
+    const ls_train_options *train;
+    const ls_job_options *options;
+    cJSON *config_json;
+    ls_trainer trainer;
+    ls_loss_stats losses, eval_losses;
+    ls_record_bin *bins; /* as many as the statistics have */
+    ls_record *record;
+    ls_progress progress;
+    int attempt;
+    int64_t saved_step; /* of the newest checkpoint; -1: none */
+    double step_seconds; /* of the latest step */
+} training;
+
+/* ---- record -------------------------------------------------------------------------------- */
+
+static int fill_bins(const ls_loss_stats *losses, ls_record_bin *bins)
+{
+    int n = 0;
+    for (int b = 0; b < losses->n_bins; b++) {
+        const ls_loss_bin *bin = &losses->bins[b];
+        if (bin->labels == 0) continue;
+        bins[n++] = (ls_record_bin){bin->from, bin->to, bin->sum / (double)bin->labels};
+    }
+    return n;
+}
+
+static ls_status record_step(training *t, const ls_step_result *r)
+{
+    const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
+    const ls_dtype dtype = t->config->precision;
+    ls_step_record line = {
+        .step = t->trainer.step,
+        .attempt = t->attempt,
+        .tokens = r->tokens,
+        .tokens_total = t->trainer.tokens_total,
+        .pairs = r->pairs,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .grad_norm_clipped = r->grad_norm_clipped,
+        .clipped = r->clipped,
+        .skipped = r->skipped,
+        .lr = r->lr,
+        .step_s = r->seconds,
+        .tokens_per_s = (double)r->tokens / r->seconds,
+        .mfu_causal = (double)NAN,
+        .mfu_megatron = (double)NAN,
+        .tflops_alst = 1e-12 * ls_trainer_alst_flops(&t->trainer, r->tokens) / r->seconds,
+        .peak_bytes_host = ls_process_resident_bytes_peak(),
+        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
+        .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
+        .bins = t->bins,
+    };
+
+    if (t->config->position_bins) line.n_bins = fill_bins(&t->losses, t->bins);
+    for (int lane = 0; lane < LS_RECORD_LANES; lane++)
+        line.lane_busy_s[lane] =
+            1e-9 * (double)ls_device_stats(t->trainer.instance.device, lane).busy_ns;
+    return ls_record_step(t->record, &line);
+}
+
+static ls_status evaluate(training *t)
+{
+    const uint64_t start_ns = ls_clock_ns();
+
+    LS_TRY(ls_trainer_eval(&t->trainer, t->config->eval_tokens, &t->eval_losses));
+    const ls_eval_record line = {.step = t->trainer.step,
+                                 .attempt = t->attempt,
+                                 .loss = ls_loss_stats_mean(&t->eval_losses),
+                                 .tokens = t->eval_losses.labels,
+                                 .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
+                                 .bins = t->bins,
+                                 .n_bins = t->config->position_bins
+                                               ? fill_bins(&t->eval_losses, t->bins)
+                                               : 0};
+    ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
+                     (long long)line.step, line.loss, (long long)line.tokens);
+    return ls_record_eval(t->record, &line);
+}
+
+/* ---- open, resume -------------------------------------------------------------------------- */
+
+static void note_rejected(void *context, const char *directory, const char *reason)
+{
+    ls_progress_note(context, "passed over %s: %s", directory, reason);
+}
+
+/* A run directory that already holds a run is never overwritten by accident. */
+static ls_status check_output(const char *output)
+{
+    char path[PATH_BYTES];
+    ls_path_kind kind;
+
+    snprintf(path, sizeof path, "%s/record.jsonl", output);
+    LS_TRY(ls_path_describe(path, &kind));
+    if (kind == LS_PATH_ABSENT) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "output: %s already holds a run; continue it with --resume, or choose another "
+                   "output",
+                   output);
+}
+
+/* Frozen choices of the checkpoint, unless --replan; the config may differ only where it may. */
+static ls_status adopt_choices(training *t, const char *directory, ls_choices *choices)
+{
+    cJSON *before = NULL;
+
+    LS_TRY(ls_checkpoint_read_choices(directory, choices, &before));
+    const char *key = ls_run_config_difference(before, t->config_json, t->train->replan);
+    ls_status status = LS_OK;
+    if (key != NULL)
+        status = LS_FAIL(LS_ERR_INVALID,
+                         "%s differs from the run that %s belongs to; restore it, or start a new "
+                         "run with another output%s",
+                         key, directory,
+                         t->train->replan ? "" : " (--replan allows memory and chunk choices)");
+    cJSON_Delete(before);
+    choices->compute_threads = (int)t->config->compute_threads;
+    choices->optimizer_threads = (int)t->config->optimizer_threads;
+    return status;
+}
+
+static ls_status open_trainer(training *t, const ls_model_config *model)
+{
+    ls_trainer_options options = {
+        .train = true, .stop = t->options->stop, .deadline = t->train->deadline};
+    ls_choices choices;
+    char *directory = NULL;
+    ls_status status = LS_OK;
+
+    t->saved_step = -1;
+    if (t->train->resume)
+        LS_TRY(ls_checkpoint_find_newest(t->config->output, note_rejected, &t->progress,
+                                         &directory, NULL));
+    if (directory != NULL) {
+        status = adopt_choices(t, directory, &choices);
+        if (!t->train->replan) options.choices = &choices;
+    }
+    if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
+    if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
+    if (status == LS_OK && directory != NULL) {
+        status = ls_checkpoint_load(&t->trainer, directory);
+        t->saved_step = t->trainer.step;
+    }
+    if (status == LS_OK && t->train->resume) {
+        if (directory != NULL)
+            ls_progress_note(&t->progress, "resumed from %s", directory);
+        else
+            ls_progress_note(&t->progress, "no checkpoint in %s: starting at step 0",
+                             t->config->output);
+    }
+    free(directory);
+    return status;
+}
+
+static ls_status open_statistics(training *t)
+{
+    const int linear = (int)t->config->position_bins_count;
+
+    LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->losses));
+    LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->eval_losses));
+    t->bins = calloc((size_t)t->losses.n_bins, sizeof *t->bins);
+    return t->bins != NULL ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "loss bins");
+}
+
+static ls_status open_run(training *t, const ls_model_config *model)
+{
+    if (!t->train->resume) LS_TRY(check_output(t->config->output));
+    LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
+    LS_TRY(open_statistics(t));
+    LS_TRY(open_trainer(t, model));
+    LS_TRY(ls_directory_make(t->config->output));
+    LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
+    return ls_run_file_write(&t->trainer, t->config_json, t->options->version, t->attempt);
+}
+
+static void close_run(training *t)
+{
+    ls_progress_close(&t->progress);
+    ls_record_close(t->record);
+    ls_trainer_close(&t->trainer);
+    ls_loss_stats_close(&t->losses);
+    ls_loss_stats_close(&t->eval_losses);
+    free(t->bins);
+    cJSON_Delete(t->config_json);
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+static ls_status save(training *t)
+{
+    if (t->saved_step == t->trainer.step) return LS_OK;
+    LS_TRY(ls_checkpoint_save(&t->trainer, t->config_json));
+    t->saved_step = t->trainer.step;
+    ls_progress_note(&t->progress, "saved %s/checkpoints/step-%08lld (%.2f s)", t->config->output,
+                     (long long)t->trainer.step, t->trainer.save_seconds);
+    return LS_OK;
+}
+
+static ls_status save_and_stop(training *t, const char *why)
+{
+    LS_TRY(save(t));
+    return LS_FAIL(LS_ERR_STOPPED, "stopped after step %lld of %lld (%s); everything is saved, "
+                   "continue with --resume",
+                   (long long)t->trainer.step, (long long)t->config->schedule.steps, why);
+}
+
+/* Whether another step and a save still end before the deadline. */
+static bool deadline_near(const training *t)
+{
+    return t->train->deadline > 0.0 &&
+           (double)time(NULL) + t->step_seconds + 2.0 * t->trainer.save_seconds >
+               t->train->deadline;
+}
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return every > 0 && (step % every == 0 || step == last);
+}
+
+static ls_status take_step(training *t)
+{
+    ls_step_result result;
+
+    ls_device_stats_reset(t->trainer.instance.device);
+    LS_TRY(ls_trainer_step(&t->trainer, &t->losses, &result));
+    t->step_seconds = result.seconds;
+    ls_progress_step_done(&t->progress,
+                          &(ls_progress_step){.step = t->trainer.step,
+                                              .loss = result.loss,
+                                              .tokens_per_s = (double)result.tokens / result.seconds,
+                                              .step_s = result.seconds,
+                                              .lr = result.lr,
+                                              .grad_norm = result.grad_norm,
+                                              .skipped = result.skipped});
+    LS_TRY(record_step(t, &result));
+    if (t->trainer.control->skipped_in_a_row <= t->config->skip_nonfinite_max) return LS_OK;
+    return LS_FAIL(LS_ERR_DEVICE,
+                   "step %lld: the gradient was not finite %lld times in a row "
+                   "(optimizer.skip_nonfinite_max); lower optimizer.lr or look at the data",
+                   (long long)t->trainer.step, (long long)t->trainer.control->skipped_in_a_row);
+}
+
+static ls_status run_steps(training *t)
+{
+    const int64_t last = t->config->schedule.steps;
+
+    while (t->trainer.step < last) {
+        if (deadline_near(t)) return save_and_stop(t, "deadline");
+        ls_status status = take_step(t);
+        const int64_t step = t->trainer.step;
+        if (status == LS_OK && due(step, t->config->eval_every_steps, last)) status = evaluate(t);
+        if (status == LS_ERR_STOPPED) return save_and_stop(t, "asked to stop");
+        LS_TRY(status);
+        if (due(step, t->config->checkpoint_every_steps, last) || step == last) LS_TRY(save(t));
+        if (step == t->train->stop_after && step < last) return save_and_stop(t, "--stop-after");
+    }
+    return LS_OK;
+}
+
+static void print_plan(const training *t)
+{
+    const ls_plan *plan = &t->trainer.instance.plan;
+    const double MiB = 0x1p20;
+
+    printf("%-10s %12s\n", "class", "host MiB");
+    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
+        printf("%-10s %12.1f\n", ls_role_name(role),
+               (double)ls_plan_role_bytes(plan, LS_PLACE_HOST, role) / MiB);
+    printf("%-10s %12.1f\n\n", "total", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST) / MiB);
+    printf("chunk %lld, query block %lld, save %s, %lld steps of the plan: fits\n",
+           (long long)t->trainer.choices.chunk, (long long)t->trainer.choices.query_block,
+           ls_choices_save_name(&t->trainer.choices),
+           (long long)plan->segment_steps[LS_SEGMENT_STEP]);
+}
+
+static ls_status dry_run(training *t, const ls_model_config *model)
+{
+    const ls_trainer_options options = {.train = true};
+    LS_TRY(ls_trainer_open(t->config, model, &options, &t->trainer));
+    print_plan(t);
+    return LS_OK;
+}
+
+static void note_start(training *t)
+{
+    const ls_instance *instance = &t->trainer.instance;
+    const ls_ops *ops = ls_device_ops(instance->device);
+
+    ls_progress_note(&t->progress, "%s: %.2fM parameters, %lld tokens per step, save %s, %.0f MiB",
+                     t->config->output,
+                     1e-6 * (double)ls_decoder_params(&instance->decoder.options.shape),
+                     (long long)(t->config->sequence_tokens * t->config->sequences *
+                                 t->config->accumulate),
+                     ls_choices_save_name(&t->trainer.choices),
+                     (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
+    ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
+                     ops->kernel_name(LS_OP_matmul, t->config->precision),
+                     ops->kernel_name(LS_OP_attention_forward, t->config->precision));
+}
+
+static void note_op_times(training *t)
+{
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
+        const ls_lane_stats stats = ls_device_stats(t->trainer.instance.device, lane);
+        for (int op = 0; op < LS_OP_COUNT; op++)
+            if (stats.op_calls[op] > 0)
+                ls_progress_note(&t->progress, "  last step, %-8s %-20s %8.2f ms in %llu calls",
+                                 ls_lane_name((ls_lane)lane), ls_op_describe((ls_op)op)->name,
+                                 1e-6 * (double)stats.op_ns[op],
+                                 (unsigned long long)stats.op_calls[op]);
+    }
+}
+
+ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model,
+                       const ls_train_options *train, const ls_job_options *options)
+{
+    training t = {.config = config, .train = train, .options = options};
+    ls_status status;
+
+    t.progress = ls_progress_open(config->schedule.steps, options->quiet);
+    if (train->dry_run) {
+        status = dry_run(&t, model);
+    } else {
+        status = open_run(&t, model);
+        if (status == LS_OK) {
+            note_start(&t);
+            status = run_steps(&t);
+            if (options->verbose && t.trainer.step > 0) note_op_times(&t);
+        }
+    }
+    close_run(&t);
+    return status;
+}

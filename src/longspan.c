@@ -1,0 +1,205 @@
+/* longspan.c - the public API on top of the engine: reads the run file, runs the job. */
+#include "longspan.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+#include "tokenize.h"
+
+#define STRINGIFY(x) #x
+#define TEXT(x)      STRINGIFY(x)
+#define VERSION                                                                                    \
+    TEXT(LONGSPAN_VERSION_MAJOR) "." TEXT(LONGSPAN_VERSION_MINOR) "." TEXT(LONGSPAN_VERSION_PATCH)
+
+static_assert(LONGSPAN_ERROR_INVALID == LS_ERR_INVALID, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_NO_MEMORY == LS_ERR_NO_MEMORY, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_IO == LS_ERR_IO, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_DEVICE == LS_ERR_DEVICE, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_UNSUPPORTED == LS_ERR_UNSUPPORTED, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_CORRUPT == LS_ERR_CORRUPT, "public codes are the engine's");
+static_assert(LONGSPAN_ERROR_STOPPED == LS_ERR_STOPPED, "public codes are the engine's");
+
+static atomic_bool stop_requested;
+
+const char *longspan_version(void)
+{
+    return VERSION;
+}
+
+const char *longspan_error(void)
+{
+    return ls_error();
+}
+
+const char *longspan_error_origin(void)
+{
+    return ls_error_origin();
+}
+
+void longspan_request_stop(void)
+{
+    atomic_store(&stop_requested, true);
+}
+
+void longspan_describe_build(char *text, size_t text_bytes)
+{
+    const ls_ops *ops = &ls_ops_cpu;
+    snprintf(text, text_bytes,
+             "longspan %s\n"
+             "built with        %s\n"
+             "devices           cpu\n"
+             "OpenMP            %s\n"
+             "oneDNN            %s\n"
+             "cuda              no\n"
+             "matmul bf16       %s\n"
+             "matmul fp32       %s\n"
+             "attention bf16    %s\n"
+             "attention fp32    %s\n",
+             VERSION, __VERSION__,
+#if LS_HAVE_OPENMP
+             "yes",
+#else
+             "no (one thread)",
+#endif
+#if LS_HAVE_ONEDNN
+             "yes",
+#else
+             "no",
+#endif
+             ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
+             ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32),
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16),
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32));
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+/* The run file and its model, read. */
+typedef struct inputs {
+    ls_run_config config;
+    ls_model_config model;
+    ls_job_options options;
+} inputs;
+
+static ls_status read_inputs(const longspan_run *run, inputs *in)
+{
+    memset(in, 0, sizeof *in);
+    in->options = (ls_job_options){.version = VERSION,
+                                   .stop = &stop_requested,
+                                   .quiet = run->quiet,
+                                   .verbose = run->verbose};
+    LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
+    const ls_status status = ls_model_config_read(in->config.model_path, &in->model);
+    if (status != LS_OK) ls_run_config_free(&in->config);
+    return status;
+}
+
+int longspan_train(const longspan_run *run, const longspan_train_options *options)
+{
+    const ls_train_options train = {.resume = options->resume,
+                                    .replan = options->replan,
+                                    .dry_run = options->dry_run,
+                                    .stop_after = options->stop_after,
+                                    .deadline = options->deadline};
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    const ls_status status = ls_job_train(&in.config, &in.model, &train, &in.options);
+    ls_run_config_free(&in.config);
+    return status;
+}
+
+static void copy_result(const ls_loss_stats *losses, longspan_eval_result *result)
+{
+    memset(result, 0, sizeof *result);
+    result->loss = ls_loss_stats_mean(losses);
+    result->tokens = losses->labels;
+    for (int b = 0; b < losses->n_bins && result->n_bins < LONGSPAN_EVAL_BINS_MAX; b++) {
+        const ls_loss_bin *bin = &losses->bins[b];
+        if (bin->labels == 0) continue;
+        result->bins[result->n_bins++] = (longspan_eval_bin){
+            bin->from, bin->to, bin->sum / (double)bin->labels, bin->labels};
+    }
+}
+
+int longspan_eval(const longspan_run *run, const char *checkpoint, longspan_eval_result *result)
+{
+    ls_loss_stats losses;
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    ls_status status = ls_loss_stats_open(in.config.sequence_tokens,
+                                          (int)in.config.position_bins_count, &losses);
+    if (status == LS_OK) {
+        status = ls_job_eval(&in.config, &in.model, checkpoint, &in.options, &losses);
+        if (status == LS_OK) copy_result(&losses, result);
+        ls_loss_stats_close(&losses);
+    }
+    ls_run_config_free(&in.config);
+    return status;
+}
+
+typedef struct byte_sink {
+    longspan_sample_sink *sink;
+    void *context;
+} byte_sink;
+
+static void pass_byte(void *context, int32_t token)
+{
+    const byte_sink *to = context;
+    const unsigned char byte = (unsigned char)token;
+    if (token < LS_BYTES_END_OF_DOCUMENT) to->sink(to->context, &byte, 1); /* padding ids: nothing */
+}
+
+static ls_status sample_bytes(const inputs *in, ls_sample_request *request, const char *prompt)
+{
+    const char *text = *prompt != '\0' ? prompt : "\n";
+    const size_t n = strlen(text);
+    int32_t *tokens = malloc(n * sizeof *tokens);
+
+    if (tokens == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the prompt");
+    for (size_t i = 0; i < n; i++) tokens[i] = (unsigned char)text[i];
+    request->prompt = tokens;
+    request->n_prompt = (int64_t)n;
+    const ls_status status = ls_job_sample(&in->config, &in->model, request, &in->options);
+    free(tokens);
+    return status;
+}
+
+int longspan_sample(const longspan_run *run, const char *checkpoint, const char *prompt,
+                    int64_t n_tokens, longspan_sample_sink *sink, void *context)
+{
+    byte_sink to = {sink, context};
+    ls_sample_request request = {.checkpoint = checkpoint,
+                                 .n_tokens = n_tokens,
+                                 .end_token = LS_BYTES_END_OF_DOCUMENT,
+                                 .sink = pass_byte,
+                                 .context = &to};
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    const ls_status status = sample_bytes(&in, &request, prompt);
+    ls_run_config_free(&in.config);
+    return status;
+}
+
+int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
+                      int n_paths, longspan_tokenize_result *result)
+{
+    ls_tokenize_report report;
+
+    if (strcmp(tokenizer, "bytes") != 0)
+        return LS_FAIL(LS_ERR_UNSUPPORTED,
+                       "--tokenizer %s: this version has 'bytes'; other tokenizers' shards can be "
+                       "made elsewhere and read (Megatron .bin/.idx)",
+                       tokenizer);
+    LS_TRY(ls_tokenize_bytes(paths, n_paths, prefix, &report));
+    *result = (longspan_tokenize_result){.documents = report.n_files,
+                                         .tokens = report.n_tokens,
+                                         .empty_files = report.n_empty};
+    return 0;
+}
