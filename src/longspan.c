@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "directory.h"
 #include "job.h"
 #include "tokenize.h"
 
@@ -187,6 +188,19 @@ int longspan_sample(const longspan_run *run, const char *checkpoint, const char 
     return status;
 }
 
+static ls_status make_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent;
+
+    if (slash == NULL || slash == path) return LS_OK;
+    parent = strndup(path, (size_t)(slash - path));
+    if (parent == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the path %s", path);
+    const ls_status status = ls_directory_make(parent);
+    free(parent);
+    return status;
+}
+
 int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
                       int n_paths, longspan_tokenize_result *result)
 {
@@ -197,6 +211,7 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
                        "--tokenizer %s: this version has 'bytes'; other tokenizers' shards can be "
                        "made elsewhere and read (Megatron .bin/.idx)",
                        tokenizer);
+    LS_TRY(make_parent(prefix));
     LS_TRY(ls_tokenize_bytes(paths, n_paths, prefix, &report));
     *result = (longspan_tokenize_result){.documents = report.n_files,
                                          .tokens = report.n_tokens,
