@@ -31,7 +31,7 @@ static ls_status sleep_then_append(void *context, int64_t argument)
     return append(context, argument);
 }
 
-static ls_status fail(void *context, int64_t argument)
+static ls_status fail_call(void *context, int64_t argument)
 {
     (void)context;
     return LS_FAIL(LS_ERR_IO, "injected %lld", (long long)argument);
@@ -88,7 +88,7 @@ static void the_first_failure_drops_what_follows(void **state)
     ls_device *d = open_device(2);
 
     (void)state;
-    assert_int_equal(ls_device_submit_call(d, 0, 7, fail, &t, 41), LS_OK);
+    assert_int_equal(ls_device_submit_call(d, 0, 7, fail_call, &t, 41), LS_OK);
     ls_device_submit_call(d, 0, 8, append, &t, 1);
     ls_device_submit_wait(d, 1, 0, 100000); /* never comes: the failure releases it */
     ls_device_submit_call(d, 1, 9, append, &t, 2);

@@ -1,0 +1,173 @@
+/*
+ * model_test.h - a decoder on a fixed batch, without files, data loaders or a run: build it with
+ * any blocks, run the step segment, look at the loss and every gradient.
+ */
+#ifndef LS_MODEL_TEST_H
+#define LS_MODEL_TEST_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bf16.h"
+#include "instance.h"
+#include "json.h"
+#include "loss_stats.h"
+#include "rng.h"
+#include "safetensors.h"
+#include "weights.h"
+
+/* The rows of a whole optimizer step, on one token axis. */
+typedef struct model_batch {
+    int64_t rows;
+    int32_t *tokens, *targets;
+    int64_t *positions, *doc_start;
+} model_batch;
+
+typedef struct model {
+    ls_instance instance;
+    const model_batch *batch;
+    ls_loss_stats losses;
+    ls_update_control *control;
+} model;
+
+static inline ls_status fill_model_batch(void *context, int64_t micro_batch)
+{
+    const model *m = context;
+    const ls_decoder_inputs *in = &m->instance.decoder.inputs;
+    const int64_t T = m->instance.decoder.options.S * m->instance.decoder.options.sequences;
+    const int64_t first = micro_batch * T;
+    int64_t *doc_start = ls_instance_tensor(&m->instance, in->doc_start);
+
+    memcpy(ls_instance_tensor(&m->instance, in->tokens), m->batch->tokens + first,
+           (size_t)T * sizeof(int32_t));
+    memcpy(ls_instance_tensor(&m->instance, in->targets), m->batch->targets + first,
+           (size_t)T * sizeof(int32_t));
+    memcpy(ls_instance_tensor(&m->instance, in->positions), m->batch->positions + first,
+           (size_t)T * sizeof(int64_t));
+    for (int64_t n = 0; n < T; n++) doc_start[n] = m->batch->doc_start[first + n] - first;
+    return LS_OK;
+}
+
+static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
+{
+    model *m = context;
+    const ls_decoder_inputs *in = &m->instance.decoder.inputs;
+
+    (void)micro_batch;
+    ls_loss_stats_add(&m->losses, ls_instance_tensor(&m->instance, in->nll),
+                      ls_instance_tensor(&m->instance, in->targets),
+                      ls_instance_tensor(&m->instance, in->positions),
+                      m->instance.decoder.options.S * m->instance.decoder.options.sequences);
+    return LS_OK;
+}
+
+/* Open at its final address; every byte of the arena starts as NaN. */
+static inline void open_model(model *m, const ls_decoder_options *options,
+                              const model_batch *batch, double theta)
+{
+    const ls_instance_options instance = {.batch = fill_model_batch,
+                                          .loss = collect_model_losses,
+                                          .context = m};
+    memset(m, 0, sizeof *m);
+    m->batch = batch;
+    assert_int_equal(batch->rows, options->S * options->sequences * options->accumulate);
+    assert_int_equal(ls_instance_open(options, &instance, &m->instance), LS_OK);
+    memset(m->instance.arena_base, 0xff, ls_plan_place_bytes(&m->instance.plan, LS_PLACE_HOST));
+    assert_int_equal(ls_loss_stats_open(options->S, 0, &m->losses), LS_OK);
+    ls_weights_rope_table(&m->instance, theta);
+    m->control = ls_instance_tensor(&m->instance, m->instance.decoder.inputs.control);
+    *m->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
+    for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {
+        const ls_param *p = &m->instance.decoder.params[i];
+        const int32_t moments[] = {p->m, p->v};
+        for (int s = 0; s < 2; s++)
+            if (moments[s] >= 0)
+                memset(ls_instance_tensor(&m->instance, moments[s]), 0,
+                       ls_tensor_bytes(&m->instance.decoder.tape.tensors[moments[s]]));
+    }
+}
+
+static inline void close_model(model *m)
+{
+    ls_loss_stats_close(&m->losses);
+    ls_instance_close(&m->instance);
+}
+
+/* One step; lr 0 leaves the weights alone (decay is multiplied by it too).  Returns the loss. */
+static inline double step_model(model *m, double lr)
+{
+    int64_t labels = 0;
+    for (int64_t n = 0; n < m->batch->rows; n++) labels += m->batch->targets[n] >= 0;
+    m->control->lr = lr;
+    m->control->loss_scale = labels > 0 ? (float)(1.0 / (double)labels) : 0.0f;
+    ls_loss_stats_reset(&m->losses);
+    assert_int_equal(ls_instance_run(&m->instance, LS_SEGMENT_STEP), LS_OK);
+    return ls_loss_stats_mean(&m->losses);
+}
+
+static inline const float *model_gradient(const model *m, int32_t param, int64_t *n)
+{
+    const int32_t grad = m->instance.decoder.params[param].grad;
+    *n = ls_tensor_elements(&m->instance.decoder.tape.tensors[grad]);
+    return ls_instance_tensor(&m->instance, grad);
+}
+
+static inline const char *model_param_name(const model *m, int32_t param)
+{
+    return m->instance.decoder.tape.tensors[m->instance.decoder.params[param].weight].name;
+}
+
+/* ||a - b|| and ||b|| */
+static inline void measure_difference(const float *a, const float *b, int64_t n, double *difference,
+                                      double *norm)
+{
+    double d = 0.0, s = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        s += (double)b[i] * (double)b[i];
+    }
+    *difference = sqrt(d);
+    *norm = sqrt(s);
+}
+
+/* The largest relative error of any parameter's gradient, with the floor of 1e-6 of the whole. */
+static inline double compare_gradients(const model *a, const model *b)
+{
+    double worst = 0.0, whole = 0.0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < a->instance.decoder.n_params; i++) {
+            int64_t n, same;
+            double difference, norm;
+            const float *x = model_gradient(a, i, &n), *y = model_gradient(b, i, &same);
+            assert_int_equal(n, same);
+            measure_difference(x, y, n, &difference, &norm);
+            if (pass == 0) {
+                whole += norm * norm;
+                continue;
+            }
+            const double floor_norm = 1e-6 * sqrt(whole);
+            const double relative = difference / (norm > floor_norm ? norm : floor_norm);
+            if (!(relative <= worst)) worst = relative;
+        }
+    return worst;
+}
+
+static inline void assert_same_gradients(const model *a, const model *b)
+{
+    for (int32_t i = 0; i < a->instance.decoder.n_params; i++) {
+        int64_t n, same;
+        const float *x = model_gradient(a, i, &n), *y = model_gradient(b, i, &same);
+        assert_memory_equal(x, y, (size_t)n * sizeof *x);
+    }
+}
+
+#endif

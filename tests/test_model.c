@@ -1,0 +1,452 @@
+/*
+ * test_model.c - a whole Llama: loss and every gradient against PyTorch/Transformers (made by
+ * scripts/golden.py), and the laws of chunking, saving, accumulating and repeating.
+ */
+#include "model_test.h"
+
+#define GOLDEN LS_SOURCE_DIR "/tests/golden/"
+
+/* ---- golden values ------------------------------------------------------------------------- */
+
+typedef struct golden {
+    cJSON *json;
+    ls_safetensors *tensors;
+    ls_decoder_options options;
+    double theta;
+    model_batch batch;
+} golden;
+
+static void *read_tensor(const golden *g, const char *name)
+{
+    const ls_safetensors_entry *entry = ls_safetensors_find(g->tensors, name);
+    assert_non_null(entry);
+    void *data = malloc(entry->size_bytes);
+    assert_non_null(data);
+    assert_int_equal(ls_safetensors_read(g->tensors, entry, 0, entry->size_bytes, data), LS_OK);
+    return data;
+}
+
+static double number(const golden *g, const char *path)
+{
+    const cJSON *item = ls_json_find_path(g->json, path);
+    if (!cJSON_IsNumber(item)) fail_msg("golden value %s is missing", path);
+    return item->valuedouble;
+}
+
+static double config_number(const golden *g, const char *key)
+{
+    char path[128];
+    snprintf(path, sizeof path, "config.%s", key);
+    return number(g, path);
+}
+
+static double read_theta(const golden *g)
+{
+    const cJSON *old = ls_json_find_path(g->json, "config.rope_theta");
+    if (cJSON_IsNumber(old)) return old->valuedouble;
+    return number(g, "config.rope_parameters.rope_theta");
+}
+
+static void open_golden(golden *g, const char *name)
+{
+    char path[512];
+
+    memset(g, 0, sizeof *g);
+    snprintf(path, sizeof path, GOLDEN "%s.json", name);
+    assert_int_equal(ls_json_read(path, &g->json), LS_OK);
+    snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
+    assert_int_equal(ls_safetensors_open(path, &g->tensors), LS_OK);
+
+    const cJSON *tied = ls_json_find_path(g->json, "config.tie_word_embeddings");
+    const int64_t S = (int64_t)number(g, "batch.sequence_tokens");
+    const int64_t sequences = (int64_t)number(g, "batch.sequences");
+    g->options = (ls_decoder_options){
+        .shape = {.V = (int64_t)config_number(g, "vocab_size"),
+                  .D = (int64_t)config_number(g, "hidden_size"),
+                  .F = (int64_t)config_number(g, "intermediate_size"),
+                  .L = (int64_t)config_number(g, "num_hidden_layers"),
+                  .H = (int64_t)config_number(g, "num_attention_heads"),
+                  .G = (int64_t)config_number(g, "num_key_value_heads"),
+                  .K = (int64_t)config_number(g, "head_dim"),
+                  .eps = (float)config_number(g, "rms_norm_eps"),
+                  .tied = cJSON_IsTrue(tied)},
+        .dtype = LS_DTYPE_F32,
+        .S = S,
+        .sequences = sequences,
+        .accumulate = 1,
+        .chunk = S * sequences,
+        .query_block = S * sequences,
+        .loss_rows = S * sequences,
+        .train = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .adam_eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip_norm = 1.0f};
+    g->theta = read_theta(g);
+    g->batch = (model_batch){.rows = S * sequences,
+                             .tokens = read_tensor(g, "tokens"),
+                             .targets = read_tensor(g, "targets"),
+                             .positions = read_tensor(g, "positions"),
+                             .doc_start = read_tensor(g, "doc_start")};
+}
+
+static void close_golden(golden *g)
+{
+    cJSON_Delete(g->json);
+    ls_safetensors_close(g->tensors);
+    free(g->batch.tokens);
+    free(g->batch.targets);
+    free(g->batch.positions);
+    free(g->batch.doc_start);
+}
+
+static void open_golden_model(const golden *g, const ls_decoder_options *options, model *m)
+{
+    open_model(m, options, &g->batch, g->theta);
+    for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {
+        const char *name = model_param_name(m, i);
+        uint16_t *bf16 = read_tensor(g, name);
+        const int64_t n = ls_tensor_elements(
+            &m->instance.decoder.tape.tensors[m->instance.decoder.params[i].weight]);
+        for (int64_t e = 0; e < n; e++)
+            ls_weights_store(&m->instance, i, e, ls_f32_from_bits((uint32_t)bf16[e] << 16));
+        free(bf16);
+    }
+}
+
+/* Relative error of a parameter's gradient against the reference. */
+static double golden_gradient_error(const golden *g, const model *m, int32_t param)
+{
+    char name[256];
+    int64_t n;
+    double difference, norm;
+    const float *gradient = model_gradient(m, param, &n);
+
+    snprintf(name, sizeof name, "grad.%s", model_param_name(m, param));
+    float *expected = read_tensor(g, name);
+    measure_difference(gradient, expected, n, &difference, &norm);
+    free(expected);
+    const double least = 1e-6 * number(g, "grad_norm");
+    return difference / (norm > least ? norm : least);
+}
+
+static double pytorch_bf16_error(const golden *g, const char *name)
+{
+    const cJSON *errors = ls_json_find_path(g->json, "pytorch_bf16.gradient_error");
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(errors, name);
+    assert_true(cJSON_IsNumber(error));
+    return error->valuedouble;
+}
+
+static void check_fp32(const char *name)
+{
+    golden g;
+    model m;
+
+    open_golden(&g, name);
+    open_golden_model(&g, &g.options, &m);
+    const double loss = step_model(&m, 0.0);
+    assert_true(fabs(loss - number(&g, "loss")) <= 1e-6 * number(&g, "loss"));
+    assert_true(fabs(m.control->grad_norm - number(&g, "grad_norm")) <=
+                1e-5 * number(&g, "grad_norm"));
+    for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
+        const double error = golden_gradient_error(&g, &m, i);
+        if (!(error < 1e-5)) fail_msg("%s: gradient off by %.2e", model_param_name(&m, i), error);
+    }
+    close_model(&m);
+    close_golden(&g);
+}
+
+static void fp32_loss_and_every_gradient_match_pytorch(void **state)
+{
+    (void)state;
+    check_fp32("llama_small");
+}
+
+static void a_tied_head_matches_pytorch(void **state)
+{
+    (void)state;
+    check_fp32("llama_tied");
+}
+
+static void bf16_gradients_are_as_good_as_pytorchs(void **state)
+{
+    golden g;
+    model m;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    g.options.dtype = LS_DTYPE_BF16;
+    open_golden_model(&g, &g.options, &m);
+    const double loss = step_model(&m, 0.0);
+    assert_true(fabs(loss - number(&g, "loss")) <= 1e-3 * number(&g, "loss"));
+    for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
+        const char *name = model_param_name(&m, i);
+        const double error = golden_gradient_error(&g, &m, i);
+        if (!(error <= 1.5 * pytorch_bf16_error(&g, name)))
+            fail_msg("%s: gradient off by %.2e, PyTorch's bf16 by %.2e", name, error,
+                     pytorch_bf16_error(&g, name));
+    }
+    close_model(&m);
+    close_golden(&g);
+}
+
+static void twenty_adamw_steps_track_pytorch(void **state)
+{
+    golden g;
+    model m;
+    cJSON *train = NULL;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    assert_int_equal(ls_json_read(GOLDEN "train_small.json", &train), LS_OK);
+    open_golden_model(&g, &g.options, &m);
+    const cJSON *losses = ls_json_find_path(train, "loss");
+    const cJSON *norms = ls_json_find_path(train, "grad_norm");
+    assert_int_equal(cJSON_GetArraySize(losses), 20);
+    for (int step = 0; step < 20; step++) {
+        const double loss = step_model(&m, 1e-3);
+        const double expected = cJSON_GetArrayItem(losses, step)->valuedouble;
+        const double norm = cJSON_GetArrayItem(norms, step)->valuedouble;
+        if (!(fabs(loss - expected) <= 1e-4 * expected))
+            fail_msg("step %d: loss %.7f, PyTorch %.7f", step, loss, expected);
+        assert_true(fabs(m.control->grad_norm - norm) <= 1e-3 * norm);
+    }
+    cJSON_Delete(train);
+    close_model(&m);
+    close_golden(&g);
+}
+
+/* ---- laws ---------------------------------------------------------------------------------- */
+
+static void blocks_do_not_change_the_result(void **state)
+{
+    static const struct {
+        int64_t chunk, query_block, key_block, loss_rows;
+    } cuts[] = {
+        {96, 192, 0, 96}, {27, 27, 0, 27},  {27, 54, 31, 5},  {64, 64, 64, 64}, {7, 96, 40, 13},
+        {1, 1, 0, 1},     {1, 64, 1, 192}, {50, 192, 7, 100},
+    };
+    golden g;
+    model whole, cut;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    open_golden_model(&g, &g.options, &whole);
+    const double loss = step_model(&whole, 0.0);
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        ls_decoder_options options = g.options;
+        options.chunk = cuts[i].chunk;
+        options.query_block = cuts[i].query_block;
+        options.key_block = cuts[i].key_block;
+        options.loss_rows = cuts[i].loss_rows;
+        open_golden_model(&g, &options, &cut);
+        const double cut_loss = step_model(&cut, 0.0);
+        assert_true(fabs(cut_loss - loss) <= 5e-6 * loss);
+        const double worst = compare_gradients(&cut, &whole);
+        if (!(worst <= 5e-6))
+            fail_msg("chunk %lld, query block %lld, key block %lld: gradients off by %.2e",
+                     (long long)options.chunk, (long long)options.query_block,
+                     (long long)options.key_block, worst);
+        close_model(&cut);
+    }
+    close_model(&whole);
+    close_golden(&g);
+}
+
+/* Twice the same, and under every save policy: the same bits, in both dtypes. */
+static void equal_blocks_give_equal_bits(void **state)
+{
+    static const struct {
+        bool o, qkv;
+    } policies[] = {{false, false}, {true, false}, {true, true}};
+    golden g;
+    model first, again;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    g.options.chunk = 27;
+    g.options.query_block = 81;
+    g.options.loss_rows = 50;
+    for (ls_dtype dtype = LS_DTYPE_F32; dtype <= LS_DTYPE_BF16; dtype++) {
+        g.options.dtype = dtype;
+        g.options.save_o = g.options.save_qkv = false;
+        open_golden_model(&g, &g.options, &first);
+        const double loss = step_model(&first, 0.0);
+        for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+            g.options.save_o = policies[p].o;
+            g.options.save_qkv = policies[p].qkv;
+            open_golden_model(&g, &g.options, &again);
+            const double again_loss = step_model(&again, 0.0);
+            assert_memory_equal(&loss, &again_loss, sizeof loss);
+            assert_same_gradients(&first, &again);
+            close_model(&again);
+        }
+        close_model(&first);
+    }
+    close_golden(&g);
+}
+
+/* A stale gradient or statistic would show in the second of two equal steps. */
+static void a_step_leaves_nothing_behind(void **state)
+{
+    golden g;
+    model once, twice;
+
+    (void)state;
+    open_golden(&g, "llama_tied");
+    open_golden_model(&g, &g.options, &once);
+    open_golden_model(&g, &g.options, &twice);
+    const double loss = step_model(&once, 0.0);
+    step_model(&twice, 0.0);
+    const double second = step_model(&twice, 0.0);
+    assert_memory_equal(&loss, &second, sizeof loss);
+    assert_same_gradients(&once, &twice);
+    close_model(&once);
+    close_model(&twice);
+    close_golden(&g);
+}
+
+/* Four sequences with very different numbers of labels, one of them none. */
+static void make_uneven_batch(const golden *g, model_batch *batch)
+{
+    enum { S = 40, ROWS = 4 * S };
+    static const double masked[] = {0.0, 0.9, 1.0, 0.5};
+    static int32_t tokens[ROWS], targets[ROWS];
+    static int64_t positions[ROWS], doc_start[ROWS];
+
+    for (int n = 0; n < ROWS; n++) {
+        const uint64_t counter = (uint64_t)n;
+        tokens[n] = (int32_t)ls_rng_below(3, 0, counter, (uint64_t)g->options.shape.V);
+        targets[n] = (int32_t)ls_rng_below(3, 1, counter, (uint64_t)g->options.shape.V);
+        if (ls_rng_uniform(3, 2, counter) < masked[n / S]) targets[n] = LS_TARGET_IGNORE;
+        positions[n] = n % S;
+        doc_start[n] = n / S * S;
+    }
+    *batch = (model_batch){ROWS, tokens, targets, positions, doc_start};
+}
+
+static void micro_batches_add_up(void **state)
+{
+    golden g;
+    model one, many;
+    model_batch batch;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    model_batch own = g.batch;
+    make_uneven_batch(&g, &batch);
+    g.batch = batch;
+    g.options.S = 40;
+    g.options.sequences = 4;
+    g.options.chunk = g.options.query_block = g.options.loss_rows = 40;
+    open_golden_model(&g, &g.options, &one);
+    const double loss = step_model(&one, 0.0);
+    for (int64_t accumulate = 2; accumulate <= 4; accumulate *= 2) {
+        g.options.accumulate = accumulate;
+        g.options.sequences = 4 / accumulate;
+        open_golden_model(&g, &g.options, &many);
+        const double many_loss = step_model(&many, 0.0);
+        assert_true(fabs(many_loss - loss) <= 5e-6 * loss);
+        assert_true(compare_gradients(&many, &one) <= 5e-6);
+        close_model(&many);
+    }
+    close_model(&one);
+    g.batch = own;
+    close_golden(&g);
+}
+
+/* A frozen tensor keeps its bytes and has no share in the norm; the others train on. */
+static void freeze_norms(void *context, const char *name, ls_param *param)
+{
+    (void)context;
+    param->frozen = strstr(name, "norm") != NULL || strstr(name, "layers.1.mlp") != NULL;
+}
+
+static void frozen_parameters_keep_their_bytes(void **state)
+{
+    golden g;
+    model m;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    g.options.param_rule = freeze_norms;
+    g.options.dtype = LS_DTYPE_BF16;
+    open_golden_model(&g, &g.options, &m);
+    step_model(&m, 1e-2);
+    double norm = 0.0;
+    for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
+        const ls_param *p = &m.instance.decoder.params[i];
+        const char *name = model_param_name(&m, i);
+        uint16_t *before = read_tensor(&g, name);
+        const int64_t n = ls_tensor_elements(&m.instance.decoder.tape.tensors[p->weight]);
+        const int same =
+            memcmp(before, ls_instance_tensor(&m.instance, p->weight), (size_t)n * 2) == 0;
+        assert_int_equal(same, p->frozen);
+        if (!p->frozen) {
+            const float *gradient = model_gradient(&m, i, &(int64_t){0});
+            for (int64_t e = 0; e < n; e++) norm += (double)gradient[e] * (double)gradient[e];
+        } else {
+            assert_int_equal(p->m, -1);
+        }
+        free(before);
+    }
+    assert_true(fabs(sqrt(norm) - m.control->grad_norm) <= 1e-9 * sqrt(norm));
+    close_model(&m);
+    close_golden(&g);
+}
+
+/* A weight that is Inf makes the loss and the gradient non-finite: nothing may change. */
+static void a_step_that_is_not_finite_changes_nothing(void **state)
+{
+    golden g;
+    model m;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    g.options.dtype = LS_DTYPE_BF16;
+    open_golden_model(&g, &g.options, &m);
+    step_model(&m, 1e-3); /* moments that are not zero */
+    const int32_t param = ls_instance_find_param(&m.instance, "model.layers.1.mlp.up_proj.weight");
+    uint16_t *up = ls_instance_tensor(&m.instance, m.instance.decoder.params[param].weight);
+    up[5] = 0x7f80u;
+
+    uint64_t states = 0; /* weights, lo, m, v lie before the gradients */
+    for (int role = LS_ROLE_WEIGHTS; role <= LS_ROLE_V; role++)
+        for (int32_t i = 0; i < m.instance.plan.n_tensors; i++) {
+            const ls_plan_tensor *t = &m.instance.plan.tensors[i];
+            if (t->tensor.role == (ls_role)role && t->span.offset + t->span.bytes > states)
+                states = t->span.offset + t->span.bytes;
+        }
+    void *before = malloc(states);
+    assert_non_null(before);
+    memcpy(before, m.instance.arena_base, states);
+    const ls_update_control control = *m.control;
+    step_model(&m, 1e-3);
+    assert_memory_equal(before, m.instance.arena_base, states);
+    assert_int_equal(m.control->skip, 1);
+    assert_int_equal(m.control->skipped_in_a_row, 1);
+    assert_int_equal(m.control->updates, control.updates);
+    assert_true(m.control->beta1_power == control.beta1_power);
+    free(before);
+    close_model(&m);
+    close_golden(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp32_loss_and_every_gradient_match_pytorch),
+        cmocka_unit_test(a_tied_head_matches_pytorch),
+        cmocka_unit_test(bf16_gradients_are_as_good_as_pytorchs),
+        cmocka_unit_test(twenty_adamw_steps_track_pytorch),
+        cmocka_unit_test(blocks_do_not_change_the_result),
+        cmocka_unit_test(equal_blocks_give_equal_bits),
+        cmocka_unit_test(a_step_leaves_nothing_behind),
+        cmocka_unit_test(micro_batches_add_up),
+        cmocka_unit_test(frozen_parameters_keep_their_bytes),
+        cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
