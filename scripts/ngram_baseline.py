@@ -28,35 +28,9 @@ import struct
 import sys
 from typing import Iterable
 
+from shards import read_documents
+
 VOCABULARY = 257
-IDX_MAGIC = b"MMIDIDX\x00\x00"
-TYPE_CODES = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 8: "H"}  # Megatron-LM's dtype codes
-
-
-def read_documents(prefix: str) -> list[array.array]:
-    """The documents of PREFIX.bin as arrays of tokens, in the order of PREFIX.idx."""
-    with open(prefix + ".idx", "rb") as file:
-        index = file.read()
-    if index[:9] != IDX_MAGIC:
-        raise ValueError(f"{prefix}.idx: not an indexed data set: it starts with {index[:9]!r}")
-    version, code, n_sequences, n_ends = struct.unpack_from("<QBQQ", index, 9)
-    if version != 1 or code not in TYPE_CODES:
-        raise ValueError(f"{prefix}.idx: version {version}, token type {code}: not supported")
-    at = 9 + struct.calcsize("<QBQQ")
-    lengths = struct.unpack_from(f"<{n_sequences}i", index, at)
-    starts = struct.unpack_from(f"<{n_sequences}q", index, at + 4 * n_sequences)
-    ends = struct.unpack_from(f"<{n_ends}q", index, at + 12 * n_sequences)
-    with open(prefix + ".bin", "rb") as file:
-        data = file.read()
-    width = array.array(TYPE_CODES[code]).itemsize
-    documents = []
-    for first, last in zip(ends, ends[1:]):
-        document = array.array(TYPE_CODES[code])
-        for sequence in range(first, last):
-            start = starts[sequence]
-            document.frombytes(data[start:start + width * lengths[sequence]])
-        documents.append(document)
-    return documents
 
 
 class WittenBell:

@@ -25,6 +25,11 @@ static const ls_attention_kernel kernel_amx = {
 
 static const ls_attention_kernel *const kernels[LS_ATTENTION_VARIANT_COUNT] = {
     [LS_ATTENTION_VARIANT_REFERENCE] = &ls_attention_kernel_reference,
+    [LS_ATTENTION_VARIANT_PLAIN] = &ls_attention_kernel_plain,
+#if defined(LS_HAVE_X86_KERNELS)
+    [LS_ATTENTION_VARIANT_AVX2] = &ls_attention_kernel_avx2,
+    [LS_ATTENTION_VARIANT_AVX512] = &ls_attention_kernel_avx512,
+#endif
 #if defined(LS_HAVE_AMX_KERNELS)
     [LS_ATTENTION_VARIANT_AMX] = &kernel_amx,
 #endif
@@ -32,12 +37,22 @@ static const ls_attention_kernel *const kernels[LS_ATTENTION_VARIANT_COUNT] = {
 
 static ls_attention_variant forced = LS_ATTENTION_VARIANT_AUTO;
 
+/* Whether the kernel is in this build, and may run on this machine on these operands. */
+static int is_usable(int variant, ls_dtype dtype, int64_t K)
+{
+    const ls_cpu_features *features = ls_cpu_features_discover();
+    if (kernels[variant] == NULL || !kernels[variant]->usable(dtype, K)) return 0;
+    if (variant == LS_ATTENTION_VARIANT_AVX2) return features->avx2;
+    if (variant == LS_ATTENTION_VARIANT_AVX512) return features->avx512;
+    return 1;
+}
+
 /* The last usable variant of the enum is the fastest; the reference runs anything. */
 const ls_attention_kernel *ls_attention_kernel_choose(ls_dtype dtype, int64_t K)
 {
     int variant =
         forced != LS_ATTENTION_VARIANT_AUTO ? (int)forced : LS_ATTENTION_VARIANT_COUNT - 1;
-    while (kernels[variant] == NULL || !kernels[variant]->usable(dtype, K)) {
+    while (!is_usable(variant, dtype, K)) {
         variant--;
         assert(variant > LS_ATTENTION_VARIANT_AUTO);
     }
@@ -47,8 +62,7 @@ const ls_attention_kernel *ls_attention_kernel_choose(ls_dtype dtype, int64_t K)
 int ls_cpu_attention_force(ls_attention_variant variant)
 {
     const int64_t width = 64; /* every variant runs it in bf16 */
-    if (variant != LS_ATTENTION_VARIANT_AUTO &&
-        (kernels[variant] == NULL || !kernels[variant]->usable(LS_DTYPE_BF16, width)))
+    if (variant != LS_ATTENTION_VARIANT_AUTO && !is_usable((int)variant, LS_DTYPE_BF16, width))
         return 0;
     forced = variant;
     return 1;

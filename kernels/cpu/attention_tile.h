@@ -126,6 +126,9 @@ uint64_t ls_attention_backward_bytes(const ls_attention_backward_args *args);
 int ls_cpu_attention_force(ls_attention_variant variant);
 
 extern const ls_attention_kernel ls_attention_kernel_reference;
+extern const ls_attention_kernel ls_attention_kernel_plain;
+extern const ls_attention_kernel ls_attention_kernel_avx2;   /* where the CPU has it */
+extern const ls_attention_kernel ls_attention_kernel_avx512; /* where the CPU has it */
 
 uint64_t ls_attention_amx_forward_bytes(const ls_attention_forward_args *args);
 void ls_attention_amx_forward_prepare(const ls_attention_forward_args *args, int64_t group,

@@ -65,6 +65,9 @@ static const ls_matmul_kernel *const kernels[LS_MATMUL_VARIANT_COUNT] = {
     [LS_MATMUL_VARIANT_AVX2] = &kernel_avx2,
     [LS_MATMUL_VARIANT_AVX512] = &kernel_avx512,
 #endif
+#if defined(LS_HAVE_ONEDNN)
+    [LS_MATMUL_VARIANT_ONEDNN] = &ls_matmul_kernel_onednn,
+#endif
 #if defined(LS_HAVE_AMX_KERNELS)
     [LS_MATMUL_VARIANT_AMX] = &ls_matmul_kernel_amx,
 #endif

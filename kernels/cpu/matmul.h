@@ -27,6 +27,7 @@ typedef struct ls_matmul_kernel {
     ls_status (*run)(const ls_matmul_args *args);
 } ls_matmul_kernel;
 
+extern const ls_matmul_kernel ls_matmul_kernel_onednn;
 extern const ls_matmul_kernel ls_matmul_kernel_amx;
 
 /* Force one variant for tests and benchmarks; AUTO restores the choice.  Returns 0, and changes
@@ -34,7 +35,7 @@ extern const ls_matmul_kernel ls_matmul_kernel_amx;
 int ls_cpu_matmul_force(ls_matmul_variant variant, ls_dtype dtype);
 
 /* C tiles of the vector kernels: each is computed by one thread, from operands it packs itself. */
-#define LS_MATMUL_TILE_ROWS 96
+#define LS_MATMUL_TILE_ROWS 144
 #define LS_MATMUL_TILE_COLS 128
 
 /* Compute the tile whose first element is c[row][col]. */

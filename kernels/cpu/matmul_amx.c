@@ -272,7 +272,7 @@ static void part_run(const part *p)
 {
     b_pack(p);
 #if defined(_OPENMP)
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
 #endif
     for (int64_t i = 0; i < p->n_blocks; i += p->per_task) {
         const int64_t end = i + p->per_task;
@@ -312,6 +312,11 @@ static ls_status run(const ls_matmul_args *args)
         for (int64_t term = 0; term < args->K; term += slice_terms(args))
             for (int64_t col = 0; col < args->N; col += group_cols(args)) {
                 const part p = part_cut(args, term, col);
+#if defined(_OPENMP)
+                if (term > 0 || col > 0) {
+#pragma omp barrier /* the part before is still reading its B */
+                }
+#endif
                 part_run(&p);
             }
         tiles_release();

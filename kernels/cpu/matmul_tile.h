@@ -2,124 +2,142 @@
  * matmul_tile.h - one C tile of a matrix multiplication, in whatever vectors the file is compiled
  * for; included by matmul_plain.c, matmul_avx2.c and matmul_avx512.c, which define MATMUL_TILE.
  *
- * Per slice of the reduction dimension the operands are converted to fp32 and packed into panels
- * (rows of A by 6, columns of B by a few vectors, zero padded), then a register block walks the
- * panels.  Everything lives on the stack, so tiles are independent and the order of every sum
- * depends on shapes alone.  Bound by fused multiply-adds; packing adds about 1/96 + 1/128 of them.
+ * Per slice of the terms, B is converted to fp32 and packed into column panels a register block
+ * wide; A is converted but keeps its order, since the register block reads it one number at a time
+ * (fp32 rows are read in place).  Everything lives on the stack, so tiles are independent and the
+ * order of every sum depends on shapes alone.  Bound by fused multiply-adds.
  *
  * Layer: kernels, private.
  */
 #include "matmul.h"
 
 #include "bf16.h"
-#include "vector_f32.h"
+#include "vector_products.h"
 
 enum {
     TILE_ROWS = LS_MATMUL_TILE_ROWS,
     TILE_COLS = LS_MATMUL_TILE_COLS,
-    DEPTH = 192, /* of a slice */
-    BLOCK_ROWS = 6,
-    BLOCK_VECTORS = VF_REGISTERS == 32 ? 4 : 2,
-    BLOCK_COLS = BLOCK_VECTORS * VF_LANES,
+    DEPTH = 128, /* terms of a slice */
+    PANEL = PRODUCT_VECTORS * VF_LANES,
+    SQUARE = 16,
+    FEW_ROWS = 4 * PRODUCT_ROWS,
 };
 
-_Static_assert(TILE_ROWS % BLOCK_ROWS == 0, "whole row panels");
-_Static_assert(TILE_COLS % BLOCK_COLS == 0, "whole column panels");
+_Static_assert(TILE_COLS % PANEL == 0, "whole column panels");
 
 typedef struct tile {
-    float a[TILE_ROWS * DEPTH]; /* panels of [DEPTH][BLOCK_ROWS] */
-    float b[TILE_COLS * DEPTH]; /* panels of [DEPTH][BLOCK_COLS] */
+    const ls_matmul_args *args;
+    int64_t row, col; /* of c, where the tile starts */
+    int n_rows, n_cols;
+    float a[TILE_ROWS * DEPTH]; /* [row][term], or [term][row] if stored transposed */
+    float b[TILE_COLS * DEPTH]; /* panels of [term][PANEL] */
     float c[TILE_ROWS * TILE_COLS];
 } tile;
 
-static inline float element_get(const void *from, ls_dtype dtype, int64_t index)
+/* to[i] = from[at + i] in fp32 */
+static inline void line_read(float *to, const void *from, int64_t at, int64_t n, ls_dtype dtype)
 {
-    return dtype == LS_DTYPE_F32 ? ((const float *)from)[index]
-                                 : ls_bf16_to_f32(((const ls_bf16 *)from)[index]);
+    if (dtype == LS_DTYPE_F32)
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = ls_bf16_to_f32(((const ls_bf16 *)from)[at + i]);
 }
 
-/*
- * to[line / width][depth][line % width] = from[line * line_stride + depth * depth_stride], with
- * lines n_lines .. round_up(n_lines, width) set to 0.
- */
-static void panels_pack(float *to, int width, const void *from, ls_dtype dtype, int n_lines,
-                        int n_depth, const int64_t strides[2])
+/* A slice of A, as one operand of a product. */
+static void a_read(tile *t, product *p, int64_t term, int n_terms)
 {
-    for (int first = 0; first < n_lines; first += width, to += width * n_depth) {
-        const int lines = n_lines - first < width ? n_lines - first : width;
-        if (lines < width) memset(to, 0, sizeof *to * (size_t)(width * n_depth));
-        const int64_t base = (int64_t)first * strides[0];
-        if (strides[0] == 1) {
-            for (int d = 0; d < n_depth; d++)
-                for (int i = 0; i < lines; i++)
-                    to[d * width + i] = element_get(from, dtype, base + d * strides[1] + i);
-        } else {
-            for (int i = 0; i < lines; i++)
-                for (int d = 0; d < n_depth; d++)
-                    to[d * width + i] = element_get(from, dtype, base + i * strides[0] + d);
-        }
+    const ls_matmul_args *args = t->args;
+    p->a = t->a;
+    if (args->trans_a) {
+        for (int d = 0; d < n_terms; d++)
+            line_read(t->a + d * TILE_ROWS, args->a, (term + d) * args->M + t->row, t->n_rows,
+                      args->ab_dtype);
+        p->a_row = 1;
+        p->a_term = TILE_ROWS;
+        return;
+    }
+    p->a_term = 1;
+    p->a_row = DEPTH;
+    if (args->ab_dtype == LS_DTYPE_F32) {
+        p->a = (const float *)args->a + t->row * args->K + term;
+        p->a_row = args->K;
+        return;
+    }
+    for (int i = 0; i < t->n_rows; i++)
+        line_read(t->a + i * DEPTH, args->a, (t->row + i) * args->K + term, n_terms,
+                  args->ab_dtype);
+}
+
+/* Columns stored along the terms: turned a small square at a time. */
+static void panel_turn(const tile *t, float *to, int col, int64_t term, int n_terms)
+{
+    const ls_matmul_args *args = t->args;
+    const int n_cols = t->n_cols - col < PANEL ? t->n_cols - col : PANEL;
+    float lines[SQUARE][DEPTH];
+
+    for (int i = 0; i < n_cols; i += SQUARE) {
+        const int n_lines = n_cols - i < SQUARE ? n_cols - i : SQUARE;
+        for (int j = 0; j < n_lines; j++)
+            line_read(lines[j], args->b, (t->col + col + i + j) * args->K + term, n_terms,
+                      args->ab_dtype);
+        for (int d = 0; d < n_terms; d++)
+            for (int j = 0; j < n_lines; j++) to[d * PANEL + i + j] = lines[j][d];
     }
 }
 
-/* c[BLOCK_ROWS][BLOCK_COLS] += a panel times b panel. */
-static inline void block_multiply(float *c, const float *a, const float *b, int n_depth)
+static void panel_read(const tile *t, float *to, int col, int64_t term, int n_terms)
 {
-    vf sum[BLOCK_ROWS][BLOCK_VECTORS];
-    for (int i = 0; i < BLOCK_ROWS; i++)
-        for (int j = 0; j < BLOCK_VECTORS; j++) sum[i][j] = vf_set(0.0f);
-    for (int d = 0; d < n_depth; d++, a += BLOCK_ROWS, b += BLOCK_COLS) {
-        vf right[BLOCK_VECTORS];
-        for (int j = 0; j < BLOCK_VECTORS; j++) right[j] = vf_load(b + j * VF_LANES);
-        for (int i = 0; i < BLOCK_ROWS; i++) {
-            const vf left = vf_set(a[i]);
-            for (int j = 0; j < BLOCK_VECTORS; j++) sum[i][j] = vf_fma(left, right[j], sum[i][j]);
-        }
+    const ls_matmul_args *args = t->args;
+    const int n_cols = t->n_cols - col < PANEL ? t->n_cols - col : PANEL;
+
+    if (n_cols < PANEL) memset(to, 0, sizeof *to * PANEL * (size_t)n_terms);
+    if (args->trans_b) {
+        panel_turn(t, to, col, term, n_terms);
+        return;
     }
-    for (int i = 0; i < BLOCK_ROWS; i++)
-        for (int j = 0; j < BLOCK_VECTORS; j++) {
-            float *to = c + i * TILE_COLS + j * VF_LANES;
-            vf_store(to, vf_load(to) + sum[i][j]);
+    for (int d = 0; d < n_terms; d++)
+        line_read(to + d * PANEL, args->b, (term + d) * args->N + t->col + col, n_cols,
+                  args->ab_dtype);
+}
+
+/* Rows are taken a few at a time, so that those of A stay in the first-level cache. */
+static void slice_add(tile *t, int64_t term, int n_terms)
+{
+    product p = {.c_stride = TILE_COLS,
+                 .b_stride = PANEL,
+                 .n_cols = PANEL,
+                 .n_terms = n_terms,
+                 .accumulate = term > 0};
+    a_read(t, &p, term, n_terms);
+    for (int col = 0; col < t->n_cols; col += PANEL)
+        panel_read(t, t->b + col * DEPTH, col, term, n_terms);
+
+    const float *a = p.a;
+    for (int row = 0; row < t->n_rows; row += FEW_ROWS)
+        for (int col = 0; col < t->n_cols; col += PANEL) {
+            p.n_rows = t->n_rows - row < FEW_ROWS ? t->n_rows - row : FEW_ROWS;
+            p.a = a + row * p.a_row;
+            p.b = t->b + col * DEPTH;
+            p.c = t->c + row * TILE_COLS + col;
+            product_run(&p);
         }
 }
 
-/* Where slice `depth` of the lines from `line` on begins, in elements. */
-static inline int64_t slice_offset(const int64_t strides[2], int64_t line, int64_t depth)
+static void tile_write(const tile *t)
 {
-    return line * strides[0] + depth * strides[1];
-}
-
-static void tile_accumulate(tile *t, const ls_matmul_args *args, const int64_t origin[2],
-                            const int size[2])
-{
-    const int64_t a_strides[2] = {args->trans_a ? 1 : args->K, args->trans_a ? args->M : 1};
-    const int64_t b_strides[2] = {args->trans_b ? args->K : 1, args->trans_b ? 1 : args->N};
-    const int64_t bytes = (int64_t)ls_dtype_bytes(args->ab_dtype);
-
-    for (int64_t depth = 0; depth < args->K; depth += DEPTH) {
-        const int n_depth = args->K - depth < DEPTH ? (int)(args->K - depth) : DEPTH;
-        const char *a = (const char *)args->a + bytes * slice_offset(a_strides, origin[0], depth);
-        const char *b = (const char *)args->b + bytes * slice_offset(b_strides, origin[1], depth);
-        panels_pack(t->a, BLOCK_ROWS, a, args->ab_dtype, size[0], n_depth, a_strides);
-        panels_pack(t->b, BLOCK_COLS, b, args->ab_dtype, size[1], n_depth, b_strides);
-        for (int j = 0; j < size[1]; j += BLOCK_COLS)
-            for (int i = 0; i < size[0]; i += BLOCK_ROWS)
-                block_multiply(t->c + i * TILE_COLS + j, t->a + i * n_depth, t->b + j * n_depth,
-                               n_depth);
-    }
-}
-
-static void tile_write(const tile *t, const ls_matmul_args *args, const int64_t origin[2],
-                       const int size[2])
-{
-    for (int i = 0; i < size[0]; i++) {
+    const ls_matmul_args *args = t->args;
+    for (int i = 0; i < t->n_rows; i++) {
         const float *from = t->c + i * TILE_COLS;
-        const int64_t at = (origin[0] + i) * args->N + origin[1];
+        const int64_t at = (t->row + i) * args->N + t->col;
         if (args->c_dtype == LS_DTYPE_F32) {
             float *to = (float *)args->c + at;
-            for (int j = 0; j < size[1]; j++) to[j] = args->accumulate ? to[j] + from[j] : from[j];
+            if (args->accumulate)
+                for (int j = 0; j < t->n_cols; j++) to[j] += from[j];
+            else
+                memcpy(to, from, (size_t)t->n_cols * sizeof *to);
         } else {
             ls_bf16 *to = (ls_bf16 *)args->c + at;
-            for (int j = 0; j < size[1]; j++)
+            for (int j = 0; j < t->n_cols; j++)
                 to[j] =
                     ls_bf16_from_f32(args->accumulate ? ls_bf16_to_f32(to[j]) + from[j] : from[j]);
         }
@@ -129,10 +147,12 @@ static void tile_write(const tile *t, const ls_matmul_args *args, const int64_t 
 void MATMUL_TILE(const ls_matmul_args *args, int64_t row, int64_t col)
 {
     tile t;
-    const int64_t origin[2] = {row, col};
-    const int size[2] = {args->M - row < TILE_ROWS ? (int)(args->M - row) : TILE_ROWS,
-                         args->N - col < TILE_COLS ? (int)(args->N - col) : TILE_COLS};
-    memset(t.c, 0, sizeof t.c);
-    tile_accumulate(&t, args, origin, size);
-    tile_write(&t, args, origin, size);
+    t.args = args;
+    t.row = row;
+    t.col = col;
+    t.n_rows = args->M - row < TILE_ROWS ? (int)(args->M - row) : TILE_ROWS;
+    t.n_cols = args->N - col < TILE_COLS ? (int)(args->N - col) : TILE_COLS;
+    for (int64_t term = 0; term < args->K; term += DEPTH)
+        slice_add(&t, term, args->K - term < DEPTH ? (int)(args->K - term) : DEPTH);
+    tile_write(&t);
 }

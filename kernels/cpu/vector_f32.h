@@ -113,12 +113,11 @@ static inline vf vf_exp2(vf t)
     t = vf_max(t, vf_set(-126.0f));
     const vf shifted = t + vf_set(round_magic);
     const vf f = t - (shifted - vf_set(round_magic));
-    vf p = vf_set(1.5403530393381610e-4f);
-    p = vf_fma(p, f, vf_set(1.3333558146428443e-3f));
-    p = vf_fma(p, f, vf_set(9.6181291076284772e-3f));
-    p = vf_fma(p, f, vf_set(5.5504108664821580e-2f));
-    p = vf_fma(p, f, vf_set(2.4022650695910072e-1f));
-    p = vf_fma(p, f, vf_set(6.9314718055994531e-1f));
+    vf p = vf_set(1.3264726899053971e-3f);
+    p = vf_fma(p, f, vf_set(9.671512660564508e-3f));
+    p = vf_fma(p, f, vf_set(5.5507337442445084e-2f));
+    p = vf_fma(p, f, vf_set(0.2402224208491922f));
+    p = vf_fma(p, f, vf_set(0.6931469775984711f));
     p = vf_fma(p, f, vf_set(1.0f));
     const vf result = (vf)((vu)p + ((vu)shifted << 23));
     return (vf)((vi)result & ~underflow);

@@ -1,4 +1,4 @@
-/* clock.h - monotonic time in nanoseconds.  Layer: base. */
+/* clock.h - monotonic time in nanoseconds; the time of day, for deadlines.  Layer: base. */
 #ifndef LS_CLOCK_H
 #define LS_CLOCK_H
 
@@ -10,6 +10,14 @@ static inline uint64_t ls_clock_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Seconds since the epoch, with their fraction: time() may be a second behind. */
+static inline double ls_clock_epoch_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 #endif

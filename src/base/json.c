@@ -1,7 +1,8 @@
 /*
  * json.c - around cJSON.
  *
- * cJSON keeps both of two equal keys, and no lines.  Files of ours hold thousands of keys in one
+ * cJSON (1.7.15) prints 15 digits and takes the result for the same number if it is nearly so; it
+ * keeps both of two equal keys, and no lines.  Files of ours hold thousands of keys in one
  * object at most (a weight map), so the check for doubles sorts the names of each object.
  */
 #include "json.h"
@@ -190,6 +191,20 @@ const cJSON *ls_json_find_path(const cJSON *object, const char *path)
         path = dot + 1;
     }
     return cJSON_GetObjectItemCaseSensitive(object, path);
+}
+
+cJSON *ls_json_create_exact(double value)
+{
+    char text[32];
+    double back;
+
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        for (char *c = text; *c != '\0'; c++)
+            if (*c == ',') *c = '.'; /* some locales' decimal point */
+        if (ls_text_parse_real(text, &back) == LS_OK && !(back < value) && !(back > value)) break;
+    }
+    return cJSON_CreateRaw(text);
 }
 
 ls_status ls_json_add(cJSON *object, const char *key, cJSON *item)

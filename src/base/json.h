@@ -3,7 +3,8 @@
  * so that a reader never sees half.
  *
  * For files that programs wrote (state.json, an index, run.json); what people write is read by
- * yaml_tree.h, which knows lines.  Whole numbers are exact up to 2^53; store larger ones as text.
+ * yaml_tree.h, which knows lines.  cJSON prints numbers to 15 digits: whole ones are exact below
+ * 10^15; for reals to the last bit there is ls_json_create_exact, for larger whole ones a text.
  *
  * Layer: base.  Threads: no shared state.
  */
@@ -47,6 +48,10 @@ ls_status ls_json_get_array(const char *name, const cJSON *object, const char *k
 
 /* The member along "key.key.key" (case counts), or NULL. */
 const cJSON *ls_json_find_path(const cJSON *object, const char *path);
+
+/* A finite real that reads back with the same bits; NULL: out of memory.  Of cJSON's raw kind: it
+ * is for printing, and cJSON_Compare finds it unequal to a number. */
+cJSON *ls_json_create_exact(double value);
 
 /* Add item, which the call takes over (NULL: its creation failed), so that out of memory anywhere
  * is one status: ls_json_add(o, "n", cJSON_CreateNumber(1)).  LS_ERR_NO_MEMORY. */

@@ -94,7 +94,7 @@ ls_status ls_text_parse_count(const char *text, int64_t *count)
 
     if (!read_decimal(text, &whole, &fraction, &scale, &end)) goto refused;
     if (*end != '\0') {
-        const char suffix = *end == 'K' ? 'k' : *end;
+        const char suffix = (char)(*end == 'K' ? 'k' : *end);
         const char *at = strchr(suffixes, suffix);
         if (at == NULL || end[1] != '\0') goto refused;
         unit = (uint64_t)1 << (10 * (at - suffixes + 1));
@@ -268,7 +268,7 @@ const char *ls_text_quote(char *buffer, size_t size, const char *text)
     if (at + 1 < size) buffer[at++] = '\'';
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
-        buffer[at++] = c < 0x20 || c == 0x7f ? '?' : text[i];
+        buffer[at++] = (char)(c < 0x20 || c == 0x7f ? '?' : text[i]);
     }
     snprintf(buffer + at, size - at, "%s'", cut ? "..." : "");
     return buffer;

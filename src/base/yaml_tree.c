@@ -17,8 +17,9 @@
 #include "file.h"
 #include "text.h"
 
-#define SET_DEPTH_MAX 8
-#define SET_MARK      "--set "
+#define SET_DEPTH_MAX   8
+#define SET_MARK        "--set "
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 struct ls_yaml {
     char *name; /* the file, or "--set key.path" */
@@ -233,6 +234,10 @@ static ls_status build_tree(ls_yaml *document, const char *text, size_t bytes)
     ls_status status = LS_OK;
 
     if (!yaml_parser_initialize(&parser)) return fail_memory(document);
+    if (bytes >= 3 && memcmp(text, BYTE_ORDER_MARK, 3) == 0) { /* counts as a column otherwise */
+        text += 3;
+        bytes -= 3;
+    }
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
     for (bool end = false; status == LS_OK && !end;) {
@@ -334,6 +339,7 @@ static ls_status move_into(ls_yaml *document, ls_yaml *set, char *path)
     ls_yaml_node *map = document->root;
     char *rest = path;
 
+    assert(set->root != NULL);
     for (char *dot = strchr(rest, '.'); dot != NULL; dot = strchr(rest, '.')) {
         ls_yaml_node *child;
         *dot = '\0';
@@ -396,6 +402,7 @@ ls_status ls_yaml_set(ls_yaml *document, const char *assignment)
     if (status != LS_OK) goto free_name;
     status = parse_named(name, true, equals + 1, strlen(equals + 1), &set);
     if (status != LS_OK) goto free_name;
+    assert(set != NULL);
     /* whatever was moved lives as long as the tree */
     set->sets = document->sets;
     document->sets = set;

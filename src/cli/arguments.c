@@ -103,7 +103,9 @@ static bool parse_time(const char *text, double *epoch)
 
     if (text[0] == '+') {
         if (!parse_duration(text + 1, &seconds)) return false;
-        *epoch = (double)time(NULL) + seconds;
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        *epoch = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec + seconds;
         return true;
     }
     if (text[0] == '@') {

@@ -97,9 +97,30 @@ static ls_status choose_save(const ls_run_config *config, const ls_model_config 
     return LS_OK;
 }
 
+/*
+ * Refuse what cannot fit whatever is chosen, before a plan of as many steps as such a sequence has
+ * chunks is built: training keeps the residual stream of every layer, evaluation that of one.
+ */
+static ls_status check_residuals(const ls_run_config *config, const ls_model_config *model,
+                                 bool train)
+{
+    const ls_host_memory memory = ls_host_memory_read();
+    const double layers = train ? (double)model->num_hidden_layers : 1.0;
+    const double bytes = layers * (double)config->sequence_tokens * (double)config->sequences *
+                         (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
+
+    if (bytes <= (double)memory.available_bytes) return LS_OK;
+    return LS_FAIL(LS_ERR_NO_MEMORY,
+                   "host memory: the residual stream of %lld sequences of %lld tokens alone needs "
+                   "%.3f GiB, %s leaves %.3f GiB; lower sequence.tokens or batch.sequences",
+                   (long long)config->sequences, (long long)config->sequence_tokens,
+                   bytes / 0x1p30, memory.limit, (double)memory.available_bytes / 0x1p30);
+}
+
 ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
                           ls_choices *choices)
 {
+    LS_TRY(check_residuals(config, model, train));
     const int64_t T = config->sequence_tokens * config->sequences;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};

@@ -151,6 +151,7 @@ static ls_status resolve_model(const ls_yaml_node *node, const char *name, ls_ru
     char *beside = NULL, *above = NULL, *up = NULL, **found = NULL;
     ls_status status = LS_OK;
 
+    assert(config->model_path != NULL); /* a required key */
     if (ls_yaml_is_set(node) || config->model_path[0] == '/') {
         if (exists(config->model_path)) return LS_OK;
         return LS_YAML_FAIL(node, LS_ERR_INVALID,

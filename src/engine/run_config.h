@@ -85,7 +85,7 @@ typedef struct ls_run_config {
     int64_t compute_threads, optimizer_threads, copy_threads; /* 0: auto */
 
     int64_t steps;
-    uint64_t seed; /* at most 2^53 */
+    uint64_t seed; /* at most 2^48, which JSON keeps exactly */
 
     int64_t eval_every_steps; /* 0: never; always 0 without held-out data */
     int64_t eval_tokens;

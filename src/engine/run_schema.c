@@ -125,7 +125,7 @@ static const ls_run_field fields[] = {
 
     {"steps", LS_RUN_WHOLE, AT(steps), "300", .resume = LS_RUN_MAY_CHANGE, .least = 1,
      .most = STEPS_MAX, .about = "optimizer steps of the whole run"},
-    {"seed", LS_RUN_WHOLE, AT(seed), "1", .most = (int64_t)1 << 53,
+    {"seed", LS_RUN_WHOLE, AT(seed), "1", .most = (int64_t)1 << 48,
      .about = "of initial weights and data order"},
 
     {"eval.every_steps", LS_RUN_WHOLE, AT(eval_every_steps), "100", .resume = LS_RUN_MAY_CHANGE,

@@ -95,9 +95,8 @@ static ls_status read_whole(const ls_run_field *field, const ls_yaml_node *node,
 
     if (field->kind == LS_RUN_WHOLE)
         LS_TRY(ls_yaml_get_whole(node, field->least, field->most, &value));
-    else if (field->kind == LS_RUN_COUNT_AUTO && is_word(node, "auto"))
-        value = 0;
-    else if (field->kind == LS_RUN_COUNT_NULL && ls_yaml_is_null(node))
+    else if ((field->kind == LS_RUN_COUNT_AUTO && is_word(node, "auto")) ||
+             (field->kind == LS_RUN_COUNT_NULL && ls_yaml_is_null(node)))
         value = 0;
     else
         LS_TRY(ls_yaml_get_count(node, field->least, field->most, &value));

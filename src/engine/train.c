@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "checkpoint.h"
 #include "checkpoint_dir.h"
@@ -235,7 +234,7 @@ static ls_status save_and_stop(training *t, const char *why)
 static bool deadline_near(const training *t)
 {
     return t->train->deadline > 0.0 &&
-           (double)time(NULL) + t->step_seconds + 2.0 * t->trainer.save_seconds >
+           ls_clock_epoch_seconds() + t->step_seconds + 2.0 * t->trainer.save_seconds >
                t->train->deadline;
 }
 

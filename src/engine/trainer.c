@@ -8,12 +8,15 @@
 #include "trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "choices.h"
 #include "clock.h"
+#include "directory.h"
 #include "weights.h"
+
+#define PATH_BYTES 4096
 
 /* ---- callbacks, on the host lane ----------------------------------------------------------- */
 
@@ -70,10 +73,28 @@ static bool should_stop(void *context)
     const ls_trainer *t = context;
     if (t->options.stop != NULL && atomic_load(t->options.stop)) return true;
     return t->options.deadline > 0.0 &&
-           (double)time(NULL) + t->save_seconds > t->options.deadline;
+           ls_clock_epoch_seconds() + t->save_seconds > t->options.deadline;
 }
 
 /* ---- open, close --------------------------------------------------------------------------- */
+
+/* A missing shard is most often one not made yet: say so before a bare "no such file". */
+static ls_status check_shards(const ls_run_config *c, const ls_path_list *prefixes, bool valid)
+{
+    char path[PATH_BYTES];
+    ls_path_kind kind;
+
+    for (int64_t i = 0; i < prefixes->n_paths && c->format == LS_TOKENS_FORMAT_MEGATRON; i++) {
+        snprintf(path, sizeof path, "%s.bin", prefixes->paths[i]);
+        LS_TRY(ls_path_describe(path, &kind));
+        if (kind == LS_PATH_ABSENT)
+            return LS_FAIL(LS_ERR_INVALID,
+                           "data.%s: %s does not exist; make it with longspan tokenize --out %s "
+                           "PATH..., or name the PREFIX of a .bin and .idx",
+                           valid ? "valid" : "train", path, prefixes->paths[i]);
+    }
+    return LS_OK;
+}
 
 static ls_status open_loader(const ls_trainer *t, bool valid, ls_loader **loader)
 {
@@ -95,6 +116,7 @@ static ls_status open_loader(const ls_trainer *t, bool valid, ls_loader **loader
         .part = split ? part : LS_LOADER_PART_ALL,
         .document_tokens_min = valid ? 0 : c->min_document,
     };
+    LS_TRY(check_shards(c, prefixes, valid && !split));
     return ls_loader_open(&options, loader);
 }
 

@@ -379,7 +379,7 @@ static cJSON *create_field(const ls_model_config *config, const model_field *fie
 
     switch (field->kind) {
     case FIELD_WHOLE: return cJSON_CreateNumber((double)*(const int64_t *)value);
-    case FIELD_POSITIVE_REAL: return cJSON_CreateNumber(*(const double *)value);
+    case FIELD_POSITIVE_REAL: return ls_json_create_exact(*(const double *)value);
     case FIELD_BOOL: return cJSON_CreateBool(*(const bool *)value);
     case FIELD_TOKEN_IDS: return create_token_ids(value);
     default: return cJSON_CreateString(field->note);
@@ -391,7 +391,8 @@ static cJSON *create_rope_parameters(const ls_model_config *config)
 {
     cJSON *rope = cJSON_CreateObject();
 
-    if (rope != NULL && cJSON_AddNumberToObject(rope, "rope_theta", config->rope_theta) != NULL &&
+    if (rope != NULL &&
+        ls_json_add(rope, "rope_theta", ls_json_create_exact(config->rope_theta)) == LS_OK &&
         cJSON_AddStringToObject(rope, "rope_type", "default") != NULL)
         return rope;
     cJSON_Delete(rope);

@@ -1,10 +1,10 @@
 /*
  * model_config.h - the shape of a model, with the names and meanings of Hugging Face's config.json.
  *
- * Read from a model YAML, a config.json, or a directory that holds one: the same fields, one reader.
- * Llama is understood.  A field that could change the maths and is not understood is refused by
- * name; so is an unknown one.  Fields that describe the file or how to generate text are accepted
- * and dropped.  Optional fields take Transformers' defaults.
+ * Read from a model YAML, a config.json, or a directory that holds one: the same fields, one
+ * reader. Llama is understood.  A field that could change the maths and is not understood is
+ * refused by name; so is an unknown one.  Fields that describe the file or how to generate text are
+ * accepted and dropped.  Optional fields take Transformers' defaults.
  *
  * Layer: model (uses base).  Threads: plain data.
  */
@@ -54,8 +54,8 @@ ls_status ls_model_config_read(const char *path, ls_model_config *config);
 ls_status ls_model_config_parse(const char *name, const char *text, size_t bytes,
                                 ls_model_config *config);
 
-/* A config.json that Transformers' LlamaConfig loads; free with cJSON_Delete.  dtype: of the weights
- * beside it, F32 or BF16.  LS_ERR_NO_MEMORY. */
+/* A config.json that Transformers' LlamaConfig loads; free with cJSON_Delete.  dtype: of the
+ * weights beside it, F32 or BF16.  LS_ERR_NO_MEMORY. */
 ls_status ls_model_config_to_json(const ls_model_config *config, ls_dtype dtype, cJSON **json);
 
 /* Trained numbers in the model; a tied head counts once. */

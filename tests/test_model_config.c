@@ -1,0 +1,316 @@
+/* test_model_config.c - one reader for YAML and config.json; what it refuses; what it writes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "model_config.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* A whole model, and room for one more line. */
+static const char base[] = "model_type: llama\n"
+                           "vocab_size: 320\n"
+                           "hidden_size: 64\n"
+                           "intermediate_size: 96\n"
+                           "num_hidden_layers: 2\n"
+                           "num_attention_heads: 4\n"
+                           "max_position_embeddings: 128\n";
+
+static ls_status parse_with(const char *more, ls_model_config *config)
+{
+    char text[4096];
+    const int n = snprintf(text, sizeof text, "%s%s", base, more);
+    assert_true(n > 0 && (size_t)n < sizeof text);
+    return ls_model_config_parse("m.yaml", text, (size_t)n, config);
+}
+
+static void absent_fields_take_transformers_defaults(void **state)
+{
+    ls_model_config config;
+
+    (void)state;
+    if (parse_with("", &config) != LS_OK) fail_msg("%s", ls_error());
+    assert_int_equal(config.num_key_value_heads, 4);
+    assert_int_equal(config.head_dim, 16);
+    assert_true(config.rms_norm_eps > 0.99e-6 && config.rms_norm_eps < 1.01e-6);
+    assert_true(config.rope_theta > 9999 && config.rope_theta < 10001);
+    assert_true(config.initializer_range > 0.0199 && config.initializer_range < 0.0201);
+    assert_false(config.tie_word_embeddings);
+    assert_int_equal(config.eos_token_id.n, 0);
+}
+
+static void given_fields_are_taken(void **state)
+{
+    ls_model_config config;
+
+    (void)state;
+    if (parse_with("num_key_value_heads: 2\nhead_dim: 32\nrms_norm_eps: 1.0e-5\nrope_theta: 5e5\n"
+                   "tie_word_embeddings: true\nbos_token_id: 0\neos_token_id: [1, 2]\n"
+                   "pad_token_id: -1\nhidden_act: silu\nattention_bias: false\nrope_scaling: null\n"
+                   "attention_dropout: 0.0\nuse_cache: true\n_name_or_path: x\n",
+                   &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_int_equal(config.num_key_value_heads, 2);
+    assert_int_equal(config.head_dim, 32);
+    assert_true(config.rope_theta > 499999 && config.rope_theta < 500001);
+    assert_true(config.tie_word_embeddings);
+    assert_int_equal(config.bos_token_id.n, 1);
+    assert_int_equal(config.eos_token_id.n, 2);
+    assert_int_equal(config.eos_token_id.ids[1], 2);
+    assert_int_equal(config.pad_token_id.n, 0);
+}
+
+static void both_rope_spellings_are_read(void **state)
+{
+    ls_model_config config;
+
+    (void)state;
+    assert_int_equal(
+        parse_with("rope_parameters: {rope_type: default, rope_theta: 2e4}\n", &config), LS_OK);
+    assert_true(config.rope_theta > 19999 && config.rope_theta < 20001);
+    /* the same value twice, whichever comes first in the file */
+    assert_int_equal(parse_with("rope_parameters: {rope_theta: 3e4}\nrope_theta: 30000\n", &config),
+                     LS_OK);
+    assert_true(config.rope_theta > 29999 && config.rope_theta < 30001);
+    assert_int_equal(parse_with("rope_parameters: {rope_theta: 3e4}\nrope_theta: 1e4\n", &config),
+                     LS_ERR_INVALID);
+    assert_string_equal(ls_error(), "m.yaml:8: rope_parameters.rope_theta: is 30000, but "
+                                    "rope_theta beside it is 10000; allowed: one value");
+}
+
+static void what_cannot_be_trained_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *more;
+        ls_status status;
+        const char *message;
+    } cases[] = {
+        {"hiden_size: 64\n", LS_ERR_INVALID,
+         "m.yaml:8: hiden_size: unknown key, did you mean 'hidden_size'?"},
+        {"num_local_experts: 8\n", LS_ERR_INVALID, "m.yaml:8: num_local_experts: unknown key"},
+        {"auto_map: {}\n", LS_ERR_INVALID, "m.yaml:8: auto_map: unknown key"},
+        {"attention_bias: true\n", LS_ERR_UNSUPPORTED,
+         "m.yaml:8: attention_bias: 'true' is not supported by this version; allowed: false"},
+        {"mlp_bias: true\n", LS_ERR_UNSUPPORTED, "m.yaml:8: mlp_bias: 'true'"},
+        {"attention_dropout: 0.1\n", LS_ERR_UNSUPPORTED, "m.yaml:8: attention_dropout: '0.1'"},
+        {"hidden_act: gelu\n", LS_ERR_UNSUPPORTED,
+         "hidden_act: 'gelu' is not supported by this "
+         "version; allowed: silu"},
+        {"rope_scaling: {rope_type: llama3, factor: 8}\n", LS_ERR_UNSUPPORTED,
+         "m.yaml:8: rope_scaling: a map is not supported by this version; allowed: null"},
+        {"rope_parameters: {rope_type: yarn, rope_theta: 1e4, factor: 4}\n", LS_ERR_UNSUPPORTED,
+         "m.yaml:8: rope_parameters.rope_type: 'yarn' is not supported"},
+        {"rope_parameters: {rope_type: default, factor: 4}\n", LS_ERR_INVALID,
+         "rope_parameters.factor: unknown key"},
+        {"rope_parameters: {partial_rotary_factor: 0.5}\n", LS_ERR_UNSUPPORTED,
+         "partial_rotary_factor: '0.5' is not supported"},
+        {"sliding_window: 4096\n", LS_ERR_UNSUPPORTED, "use sequence.window in the run file"},
+        {"quantization_config: {bits: 4}\n", LS_ERR_UNSUPPORTED, "quantization_config: a map"},
+        {"architectures: [MistralForCausalLM]\n", LS_ERR_UNSUPPORTED,
+         "architectures[0]: 'MistralForCausalLM' is not supported"},
+        {"num_key_value_heads: 3\n", LS_ERR_INVALID,
+         "m.yaml:8: num_key_value_heads: 3 does not divide num_attention_heads = 4"},
+        {"num_key_value_heads: 8\n", LS_ERR_INVALID, "num_key_value_heads: 8 does not divide"},
+        {"head_dim: 15\n", LS_ERR_INVALID, "m.yaml:8: head_dim: a head width (head_dim) of 15"},
+        {"head_dim: 0\n", LS_ERR_INVALID, "head_dim: 0 is out of range; allowed: 1 to 4,096"},
+        {"eos_token_id: 320\n", LS_ERR_INVALID, "eos_token_id: 320 is outside the vocabulary"},
+        {"eos_token_id: [1, many]\n", LS_ERR_INVALID, "eos_token_id[1]: 'many' is not a whole"},
+        {"rms_norm_eps: 0\n", LS_ERR_INVALID, "rms_norm_eps: '0' is out of range"},
+        {"rms_norm_eps: nan\n", LS_ERR_INVALID, "rms_norm_eps: 'nan' is not a number"},
+        {"rope_theta: -1\n", LS_ERR_INVALID, "rope_theta: '-1' is out of range"},
+        {"rope_theta: [1]\n", LS_ERR_INVALID, "rope_theta: is a list, not one value"},
+        {"tie_word_embeddings: 1\n", LS_ERR_INVALID, "tie_word_embeddings: '1' is not a truth"},
+        {"vocab_size: 12\n", LS_ERR_INVALID, "m.yaml:8: vocab_size: given twice, first on line 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        ls_model_config config;
+        memset(&config, 0x5a, sizeof config);
+        assert_int_equal(parse_with(cases[i].more, &config), cases[i].status);
+        assert_int_equal(((unsigned char *)&config)[0], 0x5a); /* outputs only on LS_OK */
+        if (strstr(ls_error(), cases[i].message) == NULL)
+            fail_msg("'%s' lacks '%s'", ls_error(), cases[i].message);
+    }
+}
+
+/* base with one line replaced, or dropped where by is "". */
+static ls_status parse_replaced(const char *key, const char *by, ls_model_config *config)
+{
+    char text[1024] = "";
+    const char *line = base;
+
+    while (*line != '\0') {
+        const char *end = strchr(line, '\n') + 1;
+        const size_t n = strlen(text);
+        if (strncmp(line, key, strlen(key)) == 0)
+            snprintf(text + n, sizeof text - n, "%s", by);
+        else
+            snprintf(text + n, sizeof text - n, "%.*s", (int)(end - line), line);
+        line = end;
+    }
+    return ls_model_config_parse("m.yaml", text, strlen(text), config);
+}
+
+static void sizes_are_bounded_and_required(void **state)
+{
+    static const struct {
+        const char *key, *by;
+        ls_status status;
+        const char *message;
+    } cases[] = {
+        {"hidden_size", "", LS_ERR_INVALID, "m.yaml:1: hidden_size: is missing"},
+        {"model_type", "", LS_ERR_INVALID, "m.yaml:1: model_type: is missing"},
+        {"model_type", "model_type: qwen2\n", LS_ERR_UNSUPPORTED, "model_type: 'qwen2' is not"},
+        {"hidden_size", "hidden_size: 68\n", LS_ERR_UNSUPPORTED, "allowed: multiples of 8"},
+        {"hidden_size", "hidden_size: 64.0\n", LS_ERR_INVALID, "'64.0' is not a whole number"},
+        {"hidden_size", "hidden_size: -64\n", LS_ERR_INVALID, "-64 is out of range"},
+        {"hidden_size", "hidden_size: 9223372036854775808\n", LS_ERR_INVALID, "too large"},
+        {"hidden_size", "hidden_size: 2147483648\n", LS_ERR_INVALID, "allowed: 1 to 262,144"},
+        {"hidden_size", "hidden_size: '64'\n", LS_ERR_INVALID, "is a text in quotes"},
+        {"num_attention_heads", "num_attention_heads: 5\n", LS_ERR_INVALID,
+         "num_attention_heads: 5 does not divide hidden_size = 64"},
+        {"num_hidden_layers", "num_hidden_layers: 0\n", LS_ERR_INVALID, "0 is out of range"},
+        {"vocab_size", "vocab_size:\n", LS_ERR_INVALID, "m.yaml:2: vocab_size: has no value"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        ls_model_config config;
+        assert_int_equal(parse_replaced(cases[i].key, cases[i].by, &config), cases[i].status);
+        if (strstr(ls_error(), cases[i].message) == NULL)
+            fail_msg("'%s' lacks '%s'", ls_error(), cases[i].message);
+    }
+}
+
+static void largest_model_counts_without_overflow(void **state)
+{
+    static const char text[] = "{\"model_type\": \"llama\", \"vocab_size\": 4194304,"
+                               " \"hidden_size\": 262144, \"intermediate_size\": 1048576,"
+                               " \"num_hidden_layers\": 16384, \"num_attention_heads\": 4096,"
+                               " \"head_dim\": 4096, \"max_position_embeddings\": 2147483647}";
+    ls_model_config config;
+
+    (void)state;
+    if (ls_model_config_parse("m.json", text, strlen(text), &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_true(ls_model_config_parameters(&config) > 0);
+    assert_true(ls_model_config_parameters(&config) <= INT64_MAX / 16);
+}
+
+static void the_shipped_model_is_as_it_says(void **state)
+{
+    ls_model_config config;
+
+    (void)state;
+    if (ls_model_config_read(LS_SOURCE_DIR "/configs/models/byte-3m.yaml", &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_int_equal(config.vocab_size, 272);
+    assert_int_equal(config.num_key_value_heads, 2);
+    assert_int_equal(config.eos_token_id.ids[0], 256);
+    /* 2 x 272 x 256, 4 x (256 x (256 + 128 + 128 + 256) + 3 x 256 x 704 + 2 x 256), 256 */
+    assert_int_equal(ls_model_config_parameters(&config), 139264 + 4 * 737792 + 256);
+}
+
+static void assert_same(const ls_model_config *a, const ls_model_config *b)
+{
+    assert_int_equal(a->vocab_size, b->vocab_size);
+    assert_int_equal(a->hidden_size, b->hidden_size);
+    assert_int_equal(a->intermediate_size, b->intermediate_size);
+    assert_int_equal(a->num_hidden_layers, b->num_hidden_layers);
+    assert_int_equal(a->num_attention_heads, b->num_attention_heads);
+    assert_int_equal(a->num_key_value_heads, b->num_key_value_heads);
+    assert_int_equal(a->head_dim, b->head_dim);
+    assert_int_equal(a->max_position_embeddings, b->max_position_embeddings);
+    assert_memory_equal(&a->rms_norm_eps, &b->rms_norm_eps, sizeof a->rms_norm_eps);
+    assert_memory_equal(&a->rope_theta, &b->rope_theta, sizeof a->rope_theta);
+    assert_memory_equal(&a->initializer_range, &b->initializer_range, sizeof a->initializer_range);
+    assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
+    assert_memory_equal(&a->bos_token_id, &b->bos_token_id, sizeof a->bos_token_id);
+    assert_memory_equal(&a->eos_token_id, &b->eos_token_id, sizeof a->eos_token_id);
+    assert_memory_equal(&a->pad_token_id, &b->pad_token_id, sizeof a->pad_token_id);
+}
+
+static void what_is_written_reads_back_from_its_folder(void **state)
+{
+    static const char more[] = "num_key_value_heads: 2\nhead_dim: 32\nrms_norm_eps: 1.2345678901e-5"
+                               "\nrope_theta: 10000.000000000002\ntie_word_embeddings: true\n"
+                               "eos_token_id: [1, 2, 3]\npad_token_id: 7\n";
+    char folder[] = LS_BINARY_DIR "/model-XXXXXX", path[sizeof folder + 32];
+    ls_model_config config, again;
+    cJSON *json = NULL;
+
+    (void)state;
+    assert_int_equal(parse_with(more, &config), LS_OK);
+    assert_int_equal(ls_model_config_to_json(&config, LS_DTYPE_BF16, &json), LS_OK);
+    assert_string_equal(cJSON_GetObjectItem(json, "torch_dtype")->valuestring, "bfloat16");
+    assert_string_equal(cJSON_GetObjectItem(json, "model_type")->valuestring, "llama");
+    assert_string_equal(
+        cJSON_GetArrayItem(cJSON_GetObjectItem(json, "architectures"), 0)->valuestring,
+        "LlamaForCausalLM");
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(json, "bos_token_id")));
+    assert_non_null(ls_json_find_path(json, "rope_parameters.rope_theta"));
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_int_equal(ls_json_write(path, json), LS_OK);
+    cJSON_Delete(json);
+    if (ls_model_config_read(folder, &again) != LS_OK) fail_msg("%s", ls_error());
+    assert_same(&config, &again);
+    assert_int_equal(ls_model_config_to_json(&config, LS_DTYPE_F32, &json), LS_OK);
+    assert_string_equal(cJSON_GetObjectItem(json, "torch_dtype")->valuestring, "float32");
+    cJSON_Delete(json);
+    unlink(path);
+    assert_int_equal(ls_model_config_read(folder, &again), LS_ERR_INVALID);
+    assert_non_null(strstr(ls_error(), "/config.json: No such file"));
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A config.json as Transformers 4 writes it for a Llama 3.2, its scaling taken out. */
+static void a_hugging_face_config_is_read(void **state)
+{
+    static const char text[] =
+        "{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n"
+        "  \"attention_bias\": false,\n  \"attention_dropout\": 0.0,\n  \"bos_token_id\": 128000,\n"
+        "  \"eos_token_id\": [\n    128001,\n    128008\n  ],\n  \"head_dim\": 64,\n"
+        "  \"hidden_act\": \"silu\",\n  \"hidden_size\": 2048,\n  \"initializer_range\": 0.02,\n"
+        "  \"intermediate_size\": 8192,\n  \"max_position_embeddings\": 131072,\n"
+        "  \"mlp_bias\": false,\n  \"model_type\": \"llama\",\n  \"num_attention_heads\": 32,\n"
+        "  \"num_hidden_layers\": 16,\n  \"num_key_value_heads\": 8,\n  \"pretraining_tp\": 1,\n"
+        "  \"rms_norm_eps\": 1e-05,\n  \"rope_scaling\": null,\n  \"rope_theta\": 500000.0,\n"
+        "  \"tie_word_embeddings\": true,\n  \"torch_dtype\": \"bfloat16\",\n"
+        "  \"transformers_version\": \"4.45.0.dev0\",\n  \"use_cache\": true,\n"
+        "  \"vocab_size\": 128256\n}\n";
+    ls_model_config config;
+
+    (void)state;
+    if (ls_model_config_parse("config.json", text, strlen(text), &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_int_equal(ls_model_config_parameters(&config), 1235814400);
+    assert_int_equal(config.eos_token_id.ids[1], 128008);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_fields_take_transformers_defaults),
+        cmocka_unit_test(given_fields_are_taken),
+        cmocka_unit_test(both_rope_spellings_are_read),
+        cmocka_unit_test(what_cannot_be_trained_is_refused_by_name),
+        cmocka_unit_test(sizes_are_bounded_and_required),
+        cmocka_unit_test(largest_model_counts_without_overflow),
+        cmocka_unit_test(the_shipped_model_is_as_it_says),
+        cmocka_unit_test(what_is_written_reads_back_from_its_folder),
+        cmocka_unit_test(a_hugging_face_config_is_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
