@@ -12,11 +12,11 @@
 /* An operand with a fixed access, and one whose flag turns writing into adding. */
 #define FIXED(op, field, access)                                                                   \
     {                                                                                              \
-        #field, (uint16_t)offsetof(ls_##op##_args, field), (access), -1                            \
+#field, (uint16_t)offsetof(ls_##op##_args, field), (access), -1                            \
     }
 #define ADDING(op, field, flag)                                                                    \
     {                                                                                              \
-        #field, (uint16_t)offsetof(ls_##op##_args, field), WRITE,                                  \
+#field, (uint16_t)offsetof(ls_##op##_args, field), WRITE,                                  \
             (int16_t)offsetof(ls_##op##_args, flag)                                                \
     }
 
@@ -53,34 +53,27 @@ static const ls_op_info infos[LS_OP_COUNT] = {
                       4,
                       {ADDING(matmul, c, accumulate), FIXED(matmul, a, READ),
                        FIXED(matmul, b, READ), FIXED(matmul, workspace, WRITE)}},
-    [LS_OP_attention_forward] = {"attention_forward",
-                                 8,
-                                 {FIXED(attention_forward, o, WRITE),
-                                  ADDING(attention_forward, lse, accumulate),
-                                  ADDING(attention_forward, o_acc, accumulate),
-                                  FIXED(attention_forward, q, READ),
-                                  FIXED(attention_forward, k, READ),
-                                  FIXED(attention_forward, v, READ),
-                                  FIXED(attention_forward, doc_start, READ),
-                                  FIXED(attention_forward, workspace, WRITE)}},
+    [LS_OP_attention_forward] =
+        {"attention_forward",
+         8,
+         {FIXED(attention_forward, o, WRITE), ADDING(attention_forward, lse, accumulate),
+          ADDING(attention_forward, o_acc, accumulate), FIXED(attention_forward, q, READ),
+          FIXED(attention_forward, k, READ), FIXED(attention_forward, v, READ),
+          FIXED(attention_forward, doc_start, READ), FIXED(attention_forward, workspace, WRITE)}},
     [LS_OP_attention_delta] = {"attention_delta",
                                3,
                                {FIXED(attention_delta, delta, WRITE),
                                 FIXED(attention_delta, d_o, READ),
                                 FIXED(attention_delta, o, READ)}},
-    [LS_OP_attention_backward] = {"attention_backward",
-                                  11,
-                                  {ADDING(attention_backward, dq, accumulate),
-                                   FIXED(attention_backward, dk, READ_WRITE),
-                                   FIXED(attention_backward, dv, READ_WRITE),
-                                   FIXED(attention_backward, q, READ),
-                                   FIXED(attention_backward, k, READ),
-                                   FIXED(attention_backward, v, READ),
-                                   FIXED(attention_backward, d_o, READ),
-                                   FIXED(attention_backward, lse, READ),
-                                   FIXED(attention_backward, delta, READ),
-                                   FIXED(attention_backward, doc_start, READ),
-                                   FIXED(attention_backward, workspace, WRITE)}},
+    [LS_OP_attention_backward] =
+        {"attention_backward",
+         11,
+         {ADDING(attention_backward, dq, accumulate), FIXED(attention_backward, dk, READ_WRITE),
+          FIXED(attention_backward, dv, READ_WRITE), FIXED(attention_backward, q, READ),
+          FIXED(attention_backward, k, READ), FIXED(attention_backward, v, READ),
+          FIXED(attention_backward, d_o, READ), FIXED(attention_backward, lse, READ),
+          FIXED(attention_backward, delta, READ), FIXED(attention_backward, doc_start, READ),
+          FIXED(attention_backward, workspace, WRITE)}},
     [LS_OP_swiglu_forward] = {"swiglu_forward",
                               3,
                               {FIXED(swiglu_forward, y, WRITE), FIXED(swiglu_forward, gate, READ),
@@ -137,7 +130,7 @@ ls_access ls_op_access(ls_op op, const ls_op_args *args, int slot)
 static double causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
 {
     double pairs = 0.0;
-    const int64_t first = q > k ? q : k;              /* first query that sees a key */
+    const int64_t first = q > k ? q : k;                /* first query that sees a key */
     const int64_t full = k + M - 1 > q ? k + M - 1 : q; /* first query that sees all of them */
     const int64_t end = q + N;
 

@@ -238,16 +238,16 @@ typedef struct ls_cross_entropy_args {
 
 /* What a step's updates share; one per run, in memory the host and the ops both see. */
 typedef struct ls_update_control {
-    double grad_norm;          /* out of norm_finish, before clipping */
-    double beta1_power;        /* beta1^updates by repeated multiplication; 1 before the first */
-    double beta2_power;        /* beta2^updates */
-    double lr;                 /* in: this step's rate */
-    int64_t updates;           /* steps that really updated */
-    int64_t skipped;           /* steps skipped since the run began */
-    int64_t skipped_in_a_row;  /* consecutive skipped steps up to now */
-    float coefficient;         /* out of norm_finish: gradients are multiplied by it */
-    float loss_scale;          /* in: 1 / labels of the whole step */
-    int32_t skip;              /* out of norm_finish: 1 = this step changes nothing */
+    double grad_norm;         /* out of norm_finish, before clipping */
+    double beta1_power;       /* beta1^updates by repeated multiplication; 1 before the first */
+    double beta2_power;       /* beta2^updates */
+    double lr;                /* in: this step's rate */
+    int64_t updates;          /* steps that really updated */
+    int64_t skipped;          /* steps skipped since the run began */
+    int64_t skipped_in_a_row; /* consecutive skipped steps up to now */
+    float coefficient;        /* out of norm_finish: gradients are multiplied by it */
+    float loss_scale;         /* in: 1 / labels of the whole step */
+    int32_t skip;             /* out of norm_finish: 1 = this step changes nothing */
     int32_t reserved;
 } ls_update_control;
 
@@ -256,9 +256,9 @@ typedef struct ls_update_control {
  * elements = i mod 16 in order, lanes then added in order), blocks added in order.
  */
 typedef struct ls_sumsq_args {
-    double *sum;       /* [1] out */
-    double *partials;  /* [ceil(n / 4096)] scratch */
-    const float *x;    /* [n] */
+    double *sum;      /* [1] out */
+    double *partials; /* [ceil(n / 4096)] scratch */
+    const float *x;   /* [n] */
     int64_t n;
 } ls_sumsq_args;
 
@@ -283,11 +283,11 @@ typedef struct ls_norm_finish_args {
  * control->skip leaves every byte unchanged.
  */
 typedef struct ls_adamw_args {
-    void *w;          /* [n] dtype: BF16 = the upper half of a split master, F32 = the master */
-    int16_t *lo;      /* [n] the lower half; NULL if dtype is F32 */
-    float *m;         /* [n] */
-    float *v;         /* [n] */
-    const float *g;   /* [n] */
+    void *w;        /* [n] dtype: BF16 = the upper half of a split master, F32 = the master */
+    int16_t *lo;    /* [n] the lower half; NULL if dtype is F32 */
+    float *m;       /* [n] */
+    float *v;       /* [n] */
+    const float *g; /* [n] */
     const ls_update_control *control; /* [1] */
     int64_t n;
     float beta1, beta2, eps, weight_decay, lr_scale;
@@ -343,10 +343,10 @@ typedef enum ls_access {
 } ls_access;
 
 typedef struct ls_operand_info {
-    const char *name;     /* the field's name in the args struct */
-    uint16_t offset;      /* where its pointer lies in ls_op_args */
-    uint8_t access;       /* ls_access when the flag below is clear or absent */
-    int16_t flag_offset;  /* an int32_t of the args: nonzero = READ_WRITE; -1: no such flag */
+    const char *name;    /* the field's name in the args struct */
+    uint16_t offset;     /* where its pointer lies in ls_op_args */
+    uint8_t access;      /* ls_access when the flag below is clear or absent */
+    int16_t flag_offset; /* an int32_t of the args: nonzero = READ_WRITE; -1: no such flag */
 } ls_operand_info;
 
 typedef struct ls_op_info {

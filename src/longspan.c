@@ -89,10 +89,8 @@ typedef struct inputs {
 static ls_status read_inputs(const longspan_run *run, inputs *in)
 {
     memset(in, 0, sizeof *in);
-    in->options = (ls_job_options){.version = VERSION,
-                                   .stop = &stop_requested,
-                                   .quiet = run->quiet,
-                                   .verbose = run->verbose};
+    in->options = (ls_job_options){
+        .version = VERSION, .stop = &stop_requested, .quiet = run->quiet, .verbose = run->verbose};
     LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
     const ls_status status = ls_model_config_read(in->config.model_path, &in->model);
     if (status != LS_OK) ls_run_config_free(&in->config);
@@ -122,8 +120,8 @@ static void copy_result(const ls_loss_stats *losses, longspan_eval_result *resul
     for (int b = 0; b < losses->n_bins && result->n_bins < LONGSPAN_EVAL_BINS_MAX; b++) {
         const ls_loss_bin *bin = &losses->bins[b];
         if (bin->labels == 0) continue;
-        result->bins[result->n_bins++] = (longspan_eval_bin){
-            bin->from, bin->to, bin->sum / (double)bin->labels, bin->labels};
+        result->bins[result->n_bins++] =
+            (longspan_eval_bin){bin->from, bin->to, bin->sum / (double)bin->labels, bin->labels};
     }
 }
 
@@ -133,8 +131,8 @@ int longspan_eval(const longspan_run *run, const char *checkpoint, longspan_eval
     inputs in;
 
     LS_TRY(read_inputs(run, &in));
-    ls_status status = ls_loss_stats_open(in.config.sequence_tokens,
-                                          (int)in.config.position_bins_count, &losses);
+    ls_status status =
+        ls_loss_stats_open(in.config.sequence_tokens, (int)in.config.position_bins_count, &losses);
     if (status == LS_OK) {
         status = ls_job_eval(&in.config, &in.model, checkpoint, &in.options, &losses);
         if (status == LS_OK) copy_result(&losses, result);
@@ -153,7 +151,8 @@ static void pass_byte(void *context, int32_t token)
 {
     const byte_sink *to = context;
     const unsigned char byte = (unsigned char)token;
-    if (token < LS_BYTES_END_OF_DOCUMENT) to->sink(to->context, &byte, 1); /* padding ids: nothing */
+    if (token < LS_BYTES_END_OF_DOCUMENT)
+        to->sink(to->context, &byte, 1); /* padding ids: nothing */
 }
 
 static ls_status sample_bytes(const inputs *in, ls_sample_request *request, const char *prompt)
@@ -213,8 +212,7 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
                        tokenizer);
     LS_TRY(make_parent(prefix));
     LS_TRY(ls_tokenize_bytes(paths, n_paths, prefix, &report));
-    *result = (longspan_tokenize_result){.documents = report.n_files,
-                                         .tokens = report.n_tokens,
-                                         .empty_files = report.n_empty};
+    *result = (longspan_tokenize_result){
+        .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};
     return 0;
 }

@@ -61,7 +61,7 @@ static const char run_yaml[] = "model: model.yaml\n"
                                "checkpoint: {every_steps: 10, keep: 2}\n"
                                "output: run\n";
 
-static char scratch[256]; /* the folder; the program runs in it */
+static char scratch[256];    /* the folder; the program runs in it */
 static int64_t train_tokens; /* of data/train */
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ static inline int put_changed(const char *path, const char *text, const char *fr
 /* Flip bits of one byte, in the middle of the file. */
 static inline void damage(const char *path)
 {
-    size_t bytes;
+    size_t bytes = 0;
     char *data = need_bytes(path, &bytes);
     assert_true(bytes > 2);
     data[bytes / 2] = (char)(data[bytes / 2] ^ 0x10);
@@ -321,9 +321,10 @@ static inline int64_t last_step(const char *output)
 
 static inline void assert_same_file(const char *path, const char *other)
 {
-    size_t n, n_other;
+    size_t n = 0, n_other = 0;
     char *data = need_bytes(path, &n), *data_other = need_bytes(other, &n_other);
-    if (n != n_other || memcmp(data, data_other, n) != 0) fail_msg("%s differs from %s", path, other);
+    if (n != n_other || memcmp(data, data_other, n) != 0)
+        fail_msg("%s differs from %s", path, other);
     free(data);
     free(data_other);
 }
@@ -345,9 +346,8 @@ static inline void assert_same_run(const char *output, const char *other, int64_
                      other, h_other.steps[step]);
     }
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++)
-        assert_same_file(
-            at("%s/checkpoints/step-%08lld/%s", output, (long long)steps, files[f]),
-            at("%s/checkpoints/step-%08lld/%s", other, (long long)steps, files[f]));
+        assert_same_file(at("%s/checkpoints/step-%08lld/%s", output, (long long)steps, files[f]),
+                         at("%s/checkpoints/step-%08lld/%s", other, (long long)steps, files[f]));
     free_history(&h);
     free_history(&h_other);
 }

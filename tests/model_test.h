@@ -70,12 +70,11 @@ static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
 }
 
 /* Open at its final address; every byte of the arena starts as NaN. */
-static inline void open_model(model *m, const ls_decoder_options *options,
-                              const model_batch *batch, double theta)
+static inline void open_model(model *m, const ls_decoder_options *options, const model_batch *batch,
+                              double theta)
 {
-    const ls_instance_options instance = {.batch = fill_model_batch,
-                                          .loss = collect_model_losses,
-                                          .context = m};
+    const ls_instance_options instance = {
+        .batch = fill_model_batch, .loss = collect_model_losses, .context = m};
     memset(m, 0, sizeof *m);
     m->batch = batch;
     assert_int_equal(batch->rows, options->S * options->sequences * options->accumulate);

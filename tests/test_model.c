@@ -60,29 +60,29 @@ static void open_golden(golden *g, const char *name)
     const cJSON *tied = ls_json_find_path(g->json, "config.tie_word_embeddings");
     const int64_t S = (int64_t)number(g, "batch.sequence_tokens");
     const int64_t sequences = (int64_t)number(g, "batch.sequences");
-    g->options = (ls_decoder_options){
-        .shape = {.V = (int64_t)config_number(g, "vocab_size"),
-                  .D = (int64_t)config_number(g, "hidden_size"),
-                  .F = (int64_t)config_number(g, "intermediate_size"),
-                  .L = (int64_t)config_number(g, "num_hidden_layers"),
-                  .H = (int64_t)config_number(g, "num_attention_heads"),
-                  .G = (int64_t)config_number(g, "num_key_value_heads"),
-                  .K = (int64_t)config_number(g, "head_dim"),
-                  .eps = (float)config_number(g, "rms_norm_eps"),
-                  .tied = cJSON_IsTrue(tied)},
-        .dtype = LS_DTYPE_F32,
-        .S = S,
-        .sequences = sequences,
-        .accumulate = 1,
-        .chunk = S * sequences,
-        .query_block = S * sequences,
-        .loss_rows = S * sequences,
-        .train = true,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f};
+    g->options =
+        (ls_decoder_options){.shape = {.V = (int64_t)config_number(g, "vocab_size"),
+                                       .D = (int64_t)config_number(g, "hidden_size"),
+                                       .F = (int64_t)config_number(g, "intermediate_size"),
+                                       .L = (int64_t)config_number(g, "num_hidden_layers"),
+                                       .H = (int64_t)config_number(g, "num_attention_heads"),
+                                       .G = (int64_t)config_number(g, "num_key_value_heads"),
+                                       .K = (int64_t)config_number(g, "head_dim"),
+                                       .eps = (float)config_number(g, "rms_norm_eps"),
+                                       .tied = cJSON_IsTrue(tied)},
+                             .dtype = LS_DTYPE_F32,
+                             .S = S,
+                             .sequences = sequences,
+                             .accumulate = 1,
+                             .chunk = S * sequences,
+                             .query_block = S * sequences,
+                             .loss_rows = S * sequences,
+                             .train = true,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.95f,
+                             .adam_eps = 1e-8f,
+                             .weight_decay = 0.1f,
+                             .clip_norm = 1.0f};
     g->theta = read_theta(g);
     g->batch = (model_batch){.rows = S * sequences,
                              .tokens = read_tensor(g, "tokens"),
@@ -225,8 +225,8 @@ static void blocks_do_not_change_the_result(void **state)
     static const struct {
         int64_t chunk, query_block, key_block, loss_rows;
     } cuts[] = {
-        {96, 192, 0, 96}, {27, 27, 0, 27},  {27, 54, 31, 5},  {64, 64, 64, 64}, {7, 96, 40, 13},
-        {1, 1, 0, 1},     {1, 64, 1, 192}, {50, 192, 7, 100},
+        {96, 192, 0, 96}, {27, 27, 0, 27}, {27, 54, 31, 5}, {64, 64, 64, 64},
+        {7, 96, 40, 13},  {1, 1, 0, 1},    {1, 64, 1, 192}, {50, 192, 7, 100},
     };
     golden g;
     model whole, cut;

@@ -19,28 +19,22 @@
 
 static ls_decoder_options small_options(void)
 {
-    return (ls_decoder_options){.shape = {.V = 37,
-                                          .D = 16,
-                                          .F = 24,
-                                          .L = 2,
-                                          .H = 4,
-                                          .G = 2,
-                                          .K = 8,
-                                          .eps = 1e-5f},
-                                .dtype = LS_DTYPE_BF16,
-                                .S = 12,
-                                .sequences = 2,
-                                .accumulate = 2,
-                                .chunk = 5,
-                                .query_block = 10,
-                                .key_block = 7,
-                                .loss_rows = 7,
-                                .train = true,
-                                .beta1 = 0.9f,
-                                .beta2 = 0.95f,
-                                .adam_eps = 1e-8f,
-                                .weight_decay = 0.1f,
-                                .clip_norm = 1.0f};
+    return (ls_decoder_options){
+        .shape = {.V = 37, .D = 16, .F = 24, .L = 2, .H = 4, .G = 2, .K = 8, .eps = 1e-5f},
+        .dtype = LS_DTYPE_BF16,
+        .S = 12,
+        .sequences = 2,
+        .accumulate = 2,
+        .chunk = 5,
+        .query_block = 10,
+        .key_block = 7,
+        .loss_rows = 7,
+        .train = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .adam_eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip_norm = 1.0f};
 }
 
 static void build(const ls_decoder_options *options, ls_decoder *decoder, ls_plan *plan)

@@ -85,6 +85,7 @@ ls_host_memory ls_host_memory_read(void)
 
     struct rlimit address_space;
     if (getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY)
-        keep_smaller(&memory, (uint64_t)address_space.rlim_cur, 0, "address space limit (ulimit -v)");
+        keep_smaller(&memory, (uint64_t)address_space.rlim_cur, 0,
+                     "address space limit (ulimit -v)");
     return memory;
 }

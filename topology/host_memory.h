@@ -9,7 +9,8 @@ typedef struct ls_host_memory {
     const char *limit;        /* which limit that is: "MemAvailable", "cgroup memory limit", ... */
 } ls_host_memory;
 
-/* Read /proc/meminfo and the cgroup's limit and use (v2, then v1); what is absent does not limit. */
+/* Read /proc/meminfo and the cgroup's limit and use (v2, then v1); what is absent does not limit.
+ */
 ls_host_memory ls_host_memory_read(void);
 
 #endif

@@ -24,7 +24,13 @@
 #define ARGUMENTS_SETS_MAX  256
 #define ARGUMENTS_PATHS_MAX 65536
 
-typedef enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_COUNT, OPTION_TIME, OPTION_SET } option_kind;
+typedef enum option_kind {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_COUNT,
+    OPTION_TIME,
+    OPTION_SET
+} option_kind;
 
 /* What `--name` stores, and where. */
 typedef struct option {
@@ -54,8 +60,7 @@ int arguments_parse(const char *command, int argc, char **argv, const option *op
 int report_result(const arguments *parsed, int result);
 
 /* "longspan COMMAND: message" on stderr; returns EXIT_USAGE. */
-int usage_error(const char *command, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "unknown option ...; known: ..." on stderr; returns EXIT_USAGE. */
 int unknown_option(const char *command, const char *given, const option *options);

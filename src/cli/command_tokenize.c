@@ -32,8 +32,7 @@ static int run(int argc, char **argv)
     if (prefix == NULL) return usage_error("tokenize", "want --out PREFIX");
     if (parsed.n_paths == 0) return usage_error("tokenize", "want files or folders");
 
-    const int result =
-        longspan_tokenize(prefix, tokenizer, parsed.paths, parsed.n_paths, &made);
+    const int result = longspan_tokenize(prefix, tokenizer, parsed.paths, parsed.n_paths, &made);
     if (result != 0) return report_result(&parsed, result);
     if (parsed.json)
         printf("{\"documents\":%lld,\"tokens\":%lld,\"empty_files\":%lld}\n",

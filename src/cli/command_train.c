@@ -23,12 +23,9 @@ static int run(int argc, char **argv)
     static arguments parsed;
     longspan_train_options train = {0};
     const option options[] = {
-        {"resume", OPTION_FLAG, &train.resume},
-        {"replan", OPTION_FLAG, &train.replan},
-        {"dry-run", OPTION_FLAG, &train.dry_run},
-        {"stop-after", OPTION_COUNT, &train.stop_after},
-        {"deadline", OPTION_TIME, &train.deadline},
-        {NULL, OPTION_FLAG, NULL},
+        {"resume", OPTION_FLAG, &train.resume},     {"replan", OPTION_FLAG, &train.replan},
+        {"dry-run", OPTION_FLAG, &train.dry_run},   {"stop-after", OPTION_COUNT, &train.stop_after},
+        {"deadline", OPTION_TIME, &train.deadline}, {NULL, OPTION_FLAG, NULL},
     };
     const int failed = arguments_parse("train", argc, argv, options, &parsed);
 

@@ -6,8 +6,8 @@
 
 typedef struct command {
     const char *name;
-    const char *summary; /* one line */
-    const char *help;    /* usage, options, one example */
+    const char *summary;               /* one line */
+    const char *help;                  /* usage, options, one example */
     int (*run)(int argc, char **argv); /* the exit code */
 } command;
 

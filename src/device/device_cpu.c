@@ -45,7 +45,7 @@ typedef struct command {
 typedef struct lane {
     struct ls_device *device;
     pthread_t thread;
-    int n_threads; /* of the ops */
+    int n_threads;                /* of the ops */
     uint64_t submitted, finished; /* commands so far; the ring holds those between */
     ls_lane_stats stats;
     command ring[RING_COMMANDS];
@@ -84,7 +84,8 @@ static ls_status run_command(const command *c, ls_lane_stats *stats)
     return status;
 }
 
-/* Called with the mutex held: the calling thread's error becomes the device's, if it is the first. */
+/* Called with the mutex held: the calling thread's error becomes the device's, if it is the first.
+ */
 static void record_failure(ls_device *d, ls_status status, int64_t tag)
 {
     if (d->status != LS_OK) return;
@@ -102,7 +103,8 @@ static void *run_lane(void *argument)
     ls_cpu_threads_set(l->n_threads);
     pthread_mutex_lock(&d->mutex);
     for (;;) {
-        while (l->finished == l->submitted && !d->closing) pthread_cond_wait(&d->changed, &d->mutex);
+        while (l->finished == l->submitted && !d->closing)
+            pthread_cond_wait(&d->changed, &d->mutex);
         if (l->finished == l->submitted) break;
 
         const command *c = &l->ring[l->finished % RING_COMMANDS];
@@ -132,8 +134,7 @@ static ls_status start_lanes(ls_device *d, const ls_device_options *options)
         l->device = d;
         l->n_threads = options->lane_threads[i];
         const int error = pthread_create(&l->thread, NULL, run_lane, l);
-        if (error != 0)
-            return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
+        if (error != 0) return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
         d->n_started++;
     }
     return LS_OK;

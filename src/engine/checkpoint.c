@@ -70,8 +70,7 @@ static ls_status write_set(const ls_instance *instance, ls_checkpoint_writer *wr
                                                 .on_file = register_file,
                                                 .context = writer};
     if (tensors == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to save");
-    const int64_t n =
-        model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
+    const int64_t n = model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
     const ls_status status =
         n > 0 ? ls_safetensors_set_write(&options, tensors, n) : LS_OK; /* all frozen: no states */
     free(tensors);
@@ -86,14 +85,12 @@ static ls_status read_set(const ls_instance *instance, const char *directory, co
         malloc(3 * (size_t)instance->decoder.n_params * sizeof *tensors);
     if (tensors == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to load");
 
-    const int64_t n =
-        model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
+    const int64_t n = model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
     ls_status status = n > 0 ? ls_safetensors_set_open(directory, base, &set) : LS_OK;
     for (int64_t i = 0; i < n && status == LS_OK; i++) {
         const ls_safetensors_tensor *t = &tensors[i];
         const int64_t index = ls_safetensors_set_find(set, t->name);
-        const ls_safetensors_entry *entry =
-            index >= 0 ? ls_safetensors_set_get(set, index) : NULL;
+        const ls_safetensors_entry *entry = index >= 0 ? ls_safetensors_set_get(set, index) : NULL;
         bool same = entry != NULL && entry->dtype == t->dtype && entry->n_dims == t->n_dims;
         for (int d = 0; same && d < t->n_dims; d++) same = entry->dims[d] == t->dims[d];
         if (!same)
@@ -184,8 +181,8 @@ static ls_status read_control(const char *name, const cJSON *state, ls_update_co
     LS_TRY(read_exact(name, o, "beta2_power", &c.beta2_power));
     LS_TRY(ls_json_get_whole(name, o, "updates", 0, LS_JSON_WHOLE_MAX, &c.updates));
     LS_TRY(ls_json_get_whole(name, o, "skipped", 0, LS_JSON_WHOLE_MAX, &c.skipped));
-    LS_TRY(ls_json_get_whole(name, o, "skipped_in_a_row", 0, LS_JSON_WHOLE_MAX,
-                             &c.skipped_in_a_row));
+    LS_TRY(
+        ls_json_get_whole(name, o, "skipped_in_a_row", 0, LS_JSON_WHOLE_MAX, &c.skipped_in_a_row));
     *control = c;
     return LS_OK;
 }
@@ -197,8 +194,8 @@ static ls_status read_position(const char *name, const cJSON *state, ls_trainer 
 
     LS_TRY(read_control(name, state, &control));
     LS_TRY(ls_json_get_whole(name, state, "step", 0, LS_JSON_WHOLE_MAX, &t->step));
-    LS_TRY(ls_json_get_whole(name, state, "next_sequence", 0, LS_JSON_WHOLE_MAX,
-                             &t->next_sequence));
+    LS_TRY(
+        ls_json_get_whole(name, state, "next_sequence", 0, LS_JSON_WHOLE_MAX, &t->next_sequence));
     LS_TRY(ls_json_get_whole(name, state, "tokens_total", 0, LS_JSON_WHOLE_MAX, &t->tokens_total));
     LS_TRY(ls_json_get_whole(name, state, "data_identity", 0, UINT32_MAX, &identity));
     if (identity != (int64_t)ls_loader_describe(t->train_data).identity)

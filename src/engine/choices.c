@@ -113,8 +113,8 @@ static ls_status check_residuals(const ls_run_config *config, const ls_model_con
     return LS_FAIL(LS_ERR_NO_MEMORY,
                    "host memory: the residual stream of %lld sequences of %lld tokens alone needs "
                    "%.3f GiB, %s leaves %.3f GiB; lower sequence.tokens or batch.sequences",
-                   (long long)config->sequences, (long long)config->sequence_tokens,
-                   bytes / 0x1p30, memory.limit, (double)memory.available_bytes / 0x1p30);
+                   (long long)config->sequences, (long long)config->sequence_tokens, bytes / 0x1p30,
+                   memory.limit, (double)memory.available_bytes / 0x1p30);
 }
 
 ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,

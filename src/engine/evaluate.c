@@ -38,7 +38,8 @@ ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_
     LS_TRY(ls_checkpoint_find_newest(trainer->config->output, note_rejected, (void *)options,
                                      &newest, NULL));
     if (newest == NULL)
-        return LS_FAIL(LS_ERR_IO, "%s/checkpoints: no checkpoint; train first, or give --checkpoint",
+        return LS_FAIL(LS_ERR_IO,
+                       "%s/checkpoints: no checkpoint; train first, or give --checkpoint",
                        trainer->config->output);
     const ls_status status = ls_checkpoint_load(trainer, newest);
     free(newest);
@@ -46,8 +47,7 @@ ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_
 }
 
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
-                      const char *checkpoint, const ls_job_options *options,
-                      ls_loss_stats *losses)
+                      const char *checkpoint, const ls_job_options *options, ls_loss_stats *losses)
 {
     const ls_trainer_options trainer_options = {.train = false, .stop = options->stop};
     ls_trainer trainer;

@@ -22,12 +22,12 @@ typedef bool ls_stop_query(void *context);
 typedef struct ls_executor {
     const ls_plan *plan;
     ls_device *device;
-    void *const *arenas;     /* [n_arenas] base addresses */
-    ls_device_call *batch;   /* fills the batch tensors; argument: micro-batch */
-    ls_device_call *loss;    /* collects losses; argument: micro-batch */
-    ls_stop_query *stop;     /* may be NULL */
-    void *context;           /* of the three */
-    uint64_t *tickets;       /* [n_steps] scratch, owned by the caller */
+    void *const *arenas;   /* [n_arenas] base addresses */
+    ls_device_call *batch; /* fills the batch tensors; argument: micro-batch */
+    ls_device_call *loss;  /* collects losses; argument: micro-batch */
+    ls_stop_query *stop;   /* may be NULL */
+    void *context;         /* of the three */
+    uint64_t *tickets;     /* [n_steps] scratch, owned by the caller */
 } ls_executor;
 
 /*

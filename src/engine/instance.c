@@ -28,8 +28,8 @@ static ls_status open_parts(const ls_decoder_options *decoder_options,
     device.lane_threads[LS_LANE_HOST] = options->optimizer_threads;
     LS_TRY(ls_device_open_cpu(&device, &instance->device));
     LS_TRY(ls_decoder_build(decoder_options, &instance->decoder));
-    LS_TRY(ls_plan_lower(&instance->decoder.tape, ls_device_ops(instance->device),
-                         &instance->plan));
+    LS_TRY(
+        ls_plan_lower(&instance->decoder.tape, ls_device_ops(instance->device), &instance->plan));
     LS_TRY(reserve(instance));
     instance->executor = (ls_executor){.plan = &instance->plan,
                                        .device = instance->device,

@@ -30,18 +30,18 @@ typedef struct ls_train_options {
 ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model,
                        const ls_train_options *train, const ls_job_options *options);
 
-/* Held-out loss of a checkpoint (NULL: the newest of the run that verifies) into losses (opened). */
+/* Held-out loss of a checkpoint (NULL: the newest of the run that verifies) into losses (opened).
+ */
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
-                      const char *checkpoint, const ls_job_options *options,
-                      ls_loss_stats *losses);
+                      const char *checkpoint, const ls_job_options *options, ls_loss_stats *losses);
 
 typedef void ls_sample_sink(void *context, int32_t token);
 
 typedef struct ls_sample_request {
-    const char *checkpoint;  /* NULL: the newest */
-    const int32_t *prompt;   /* [n_prompt] */
+    const char *checkpoint; /* NULL: the newest */
+    const int32_t *prompt;  /* [n_prompt] */
     int64_t n_prompt, n_tokens;
-    int64_t end_token;       /* what a document starts after, and what ends generation; -1: none */
+    int64_t end_token; /* what a document starts after, and what ends generation; -1: none */
     ls_sample_sink *sink;
     void *context;
 } ls_sample_request;

@@ -87,8 +87,7 @@ static ls_status add_model(const ls_trainer *t, cJSON *run)
     LS_TRY(ls_model_config_to_json(t->model, t->config->precision, &config));
     model = cJSON_CreateObject();
     ls_status status = ls_json_add(model, "config", config);
-    if (status == LS_OK)
-        status = add_number(model, "parameters", (double)ls_decoder_params(shape));
+    if (status == LS_OK) status = add_number(model, "parameters", (double)ls_decoder_params(shape));
     if (status != LS_OK) {
         cJSON_Delete(model);
         return status;

@@ -56,8 +56,8 @@ static bool asked_to_stop(void *context)
     return s->trainer.options.stop != NULL && atomic_load(s->trainer.options.stop);
 }
 
-static ls_status open_sampler(sampler *s, const ls_run_config *config,
-                              const ls_model_config *model, const ls_job_options *options)
+static ls_status open_sampler(sampler *s, const ls_run_config *config, const ls_model_config *model,
+                              const ls_job_options *options)
 {
     const ls_instance_options instance = {.compute_threads = (int)config->compute_threads,
                                           .batch = fill_context,
@@ -68,8 +68,8 @@ static ls_status open_sampler(sampler *s, const ls_run_config *config,
     s->trainer.config = config;
     s->trainer.model = model;
     s->trainer.options.stop = options->stop;
-    s->trainer.choices = (ls_choices){
-        .chunk = s->window, .query_block = s->window, .loss_rows = s->window};
+    s->trainer.choices =
+        (ls_choices){.chunk = s->window, .query_block = s->window, .loss_rows = s->window};
 
     ls_decoder_options decoder = ls_choices_decoder(config, model, &s->trainer.choices, false);
     decoder.S = s->window;
@@ -118,8 +118,7 @@ static ls_status generate(sampler *s, const ls_sample_request *request)
     }
     for (int64_t i = 0; i < request->n_tokens; i++) {
         LS_TRY(ls_instance_run(&s->trainer.instance, LS_SEGMENT_EVAL));
-        const double uniform =
-            ls_rng_uniform(s->trainer.config->seed, SAMPLE_STREAM, (uint64_t)i);
+        const double uniform = ls_rng_uniform(s->trainer.config->seed, SAMPLE_STREAM, (uint64_t)i);
         const int32_t token = draw(logits + (s->n - 1) * V, V, uniform);
         if (token == request->end_token) break;
         request->sink(request->context, token);

@@ -14,8 +14,8 @@ double ls_schedule_lr(const ls_schedule *s, int64_t step)
     if (step >= s->steps) return s->lr_min;
 
     const double progress = (double)(step - decay_start) / (double)decay_steps;
-    const double left =
-        s->kind == LS_SCHEDULE_COSINE ? 0.5 * (1.0 + cos(3.141592653589793 * progress))
-                                      : 1.0 - progress;
+    const double left = s->kind == LS_SCHEDULE_COSINE
+                            ? 0.5 * (1.0 + cos(3.141592653589793 * progress))
+                            : 1.0 - progress;
     return s->lr_min + (s->lr - s->lr_min) * left;
 }

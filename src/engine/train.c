@@ -33,7 +33,7 @@ typedef struct training {
     ls_record *record;
     ls_progress progress;
     int attempt;
-    int64_t saved_step; /* of the newest checkpoint; -1: none */
+    int64_t saved_step;  /* of the newest checkpoint; -1: none */
     double step_seconds; /* of the latest step */
 } training;
 
@@ -89,15 +89,14 @@ static ls_status evaluate(training *t)
     const uint64_t start_ns = ls_clock_ns();
 
     LS_TRY(ls_trainer_eval(&t->trainer, t->config->eval_tokens, &t->eval_losses));
-    const ls_eval_record line = {.step = t->trainer.step,
-                                 .attempt = t->attempt,
-                                 .loss = ls_loss_stats_mean(&t->eval_losses),
-                                 .tokens = t->eval_losses.labels,
-                                 .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
-                                 .bins = t->bins,
-                                 .n_bins = t->config->position_bins
-                                               ? fill_bins(&t->eval_losses, t->bins)
-                                               : 0};
+    const ls_eval_record line = {
+        .step = t->trainer.step,
+        .attempt = t->attempt,
+        .loss = ls_loss_stats_mean(&t->eval_losses),
+        .tokens = t->eval_losses.labels,
+        .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
+        .bins = t->bins,
+        .n_bins = t->config->position_bins ? fill_bins(&t->eval_losses, t->bins) : 0};
     ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
                      (long long)line.step, line.loss, (long long)line.tokens);
     return ls_record_eval(t->record, &line);
@@ -155,8 +154,8 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
 
     t->saved_step = -1;
     if (t->train->resume)
-        LS_TRY(ls_checkpoint_find_newest(t->config->output, note_rejected, &t->progress,
-                                         &directory, NULL));
+        LS_TRY(ls_checkpoint_find_newest(t->config->output, note_rejected, &t->progress, &directory,
+                                         NULL));
     if (directory != NULL) {
         status = adopt_choices(t, directory, &choices);
         if (!t->train->replan) options.choices = &choices;
@@ -225,7 +224,8 @@ static ls_status save(training *t)
 static ls_status save_and_stop(training *t, const char *why)
 {
     LS_TRY(save(t));
-    return LS_FAIL(LS_ERR_STOPPED, "stopped after step %lld of %lld (%s); everything is saved, "
+    return LS_FAIL(LS_ERR_STOPPED,
+                   "stopped after step %lld of %lld (%s); everything is saved, "
                    "continue with --resume",
                    (long long)t->trainer.step, (long long)t->config->schedule.steps, why);
 }
@@ -250,14 +250,14 @@ static ls_status take_step(training *t)
     ls_device_stats_reset(t->trainer.instance.device);
     LS_TRY(ls_trainer_step(&t->trainer, &t->losses, &result));
     t->step_seconds = result.seconds;
-    ls_progress_step_done(&t->progress,
-                          &(ls_progress_step){.step = t->trainer.step,
-                                              .loss = result.loss,
-                                              .tokens_per_s = (double)result.tokens / result.seconds,
-                                              .step_s = result.seconds,
-                                              .lr = result.lr,
-                                              .grad_norm = result.grad_norm,
-                                              .skipped = result.skipped});
+    ls_progress_step_done(
+        &t->progress, &(ls_progress_step){.step = t->trainer.step,
+                                          .loss = result.loss,
+                                          .tokens_per_s = (double)result.tokens / result.seconds,
+                                          .step_s = result.seconds,
+                                          .lr = result.lr,
+                                          .grad_norm = result.grad_norm,
+                                          .skipped = result.skipped});
     LS_TRY(record_step(t, &result));
     if (t->trainer.control->skipped_in_a_row <= t->config->skip_nonfinite_max) return LS_OK;
     return LS_FAIL(LS_ERR_DEVICE,
@@ -312,13 +312,12 @@ static void note_start(training *t)
     const ls_instance *instance = &t->trainer.instance;
     const ls_ops *ops = ls_device_ops(instance->device);
 
-    ls_progress_note(&t->progress, "%s: %.2fM parameters, %lld tokens per step, save %s, %.0f MiB",
-                     t->config->output,
-                     1e-6 * (double)ls_decoder_params(&instance->decoder.options.shape),
-                     (long long)(t->config->sequence_tokens * t->config->sequences *
-                                 t->config->accumulate),
-                     ls_choices_save_name(&t->trainer.choices),
-                     (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
+    ls_progress_note(
+        &t->progress, "%s: %.2fM parameters, %lld tokens per step, save %s, %.0f MiB",
+        t->config->output, 1e-6 * (double)ls_decoder_params(&instance->decoder.options.shape),
+        (long long)(t->config->sequence_tokens * t->config->sequences * t->config->accumulate),
+        ls_choices_save_name(&t->trainer.choices),
+        (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
                      ops->kernel_name(LS_OP_matmul, t->config->precision),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision));

@@ -24,9 +24,9 @@ static ls_loader_batch batch_tensors(const ls_trainer *t)
 {
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
     return (ls_loader_batch){.tokens = ls_instance_tensor(&t->instance, in->tokens),
-                      .targets = ls_instance_tensor(&t->instance, in->targets),
-                      .positions = ls_instance_tensor(&t->instance, in->positions),
-                      .doc_start = ls_instance_tensor(&t->instance, in->doc_start)};
+                             .targets = ls_instance_tensor(&t->instance, in->targets),
+                             .positions = ls_instance_tensor(&t->instance, in->positions),
+                             .doc_start = ls_instance_tensor(&t->instance, in->doc_start)};
 }
 
 /* Rows behind the last sequence of a short evaluation batch: each its own document, no label. */
@@ -180,8 +180,7 @@ ls_status ls_trainer_init_weights(ls_trainer *trainer)
 {
     if (trainer->config->pretrained)
         return ls_weights_load(&trainer->instance, trainer->config->model_path);
-    ls_weights_random(&trainer->instance, trainer->config->seed,
-                      trainer->model->initializer_range);
+    ls_weights_random(&trainer->instance, trainer->config->seed, trainer->model->initializer_range);
     return LS_OK;
 }
 

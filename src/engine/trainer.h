@@ -25,10 +25,10 @@ typedef struct ls_choices {
 } ls_choices;
 
 typedef struct ls_trainer_options {
-    bool train;                 /* with gradients, moments and the training data */
-    const ls_choices *choices;  /* NULL: choose; else use these */
-    const atomic_bool *stop;    /* set by a signal; may be NULL */
-    double deadline;            /* seconds since the epoch; 0: none */
+    bool train;                /* with gradients, moments and the training data */
+    const ls_choices *choices; /* NULL: choose; else use these */
+    const atomic_bool *stop;   /* set by a signal; may be NULL */
+    double deadline;           /* seconds since the epoch; 0: none */
 } ls_trainer_options;
 
 typedef struct ls_trainer {

@@ -118,10 +118,9 @@ static ls_status check_entry(const char *directory, const ls_tensor *t,
     bool same = entry->n_dims == t->n_dims;
     for (int d = 0; same && d < t->n_dims; d++) same = entry->dims[d] == t->dims[d];
     if (!same)
-        return LS_FAIL(LS_ERR_CORRUPT,
-                       "%s: %s has another shape than the model's %lld x %lld (config.json)",
-                       directory, t->name, (long long)t->dims[0],
-                       (long long)(t->n_dims > 1 ? t->dims[1] : 1));
+        return LS_FAIL(
+            LS_ERR_CORRUPT, "%s: %s has another shape than the model's %lld x %lld (config.json)",
+            directory, t->name, (long long)t->dims[0], (long long)(t->n_dims > 1 ? t->dims[1] : 1));
     if (entry->dtype != LS_DTYPE_F32 && entry->dtype != LS_DTYPE_BF16 &&
         entry->dtype != LS_DTYPE_F16)
         return LS_FAIL(LS_ERR_UNSUPPORTED, "%s: %s is %s; weights are F32, BF16 or F16", directory,
@@ -132,13 +131,11 @@ static ls_status check_entry(const char *directory, const ls_tensor *t,
 static ls_status load_param(const ls_instance *instance, const char *directory,
                             const ls_safetensors_set *set, int32_t param)
 {
-    const ls_tensor *t =
-        &instance->decoder.tape.tensors[instance->decoder.params[param].weight];
+    const ls_tensor *t = &instance->decoder.tape.tensors[instance->decoder.params[param].weight];
     const int64_t index = ls_safetensors_set_find(set, t->name);
     char buffer[4 * READ_ELEMENTS];
 
-    if (index < 0)
-        return LS_FAIL(LS_ERR_CORRUPT, "%s: tensor %s is missing", directory, t->name);
+    if (index < 0) return LS_FAIL(LS_ERR_CORRUPT, "%s: tensor %s is missing", directory, t->name);
     const ls_safetensors_entry *entry = ls_safetensors_set_get(set, index);
     LS_TRY(check_entry(directory, t, entry));
 

@@ -39,8 +39,7 @@ static int32_t count_params(const ls_decoder_shape *s)
 }
 
 /* Add weight, master remainder, moments and gradient of one parameter; columns 0: a vector. */
-static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t columns,
-                         const char *name)
+static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t columns, const char *name)
 {
     static const struct {
         ls_role role;
@@ -212,8 +211,7 @@ static void add_inputs(builder *b)
     in->positions = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "positions");
     in->doc_start = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "doc_start");
     in->nll = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, b->T, 0, "nll");
-    in->rope_table =
-        add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, o->S, o->shape.K, "rope.table");
+    in->rope_table = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, o->S, o->shape.K, "rope.table");
     in->control = -1;
     if (o->train)
         in->control = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_U8,
@@ -259,9 +257,9 @@ static void emit_segments(builder *b)
 static ls_status check_options(const ls_decoder_options *o)
 {
     const ls_decoder_shape *s = &o->shape;
-    const int64_t positive[] = {s->V, s->D,           s->F,      s->L,           s->H,     s->G,
-                                s->K, o->S,           o->sequences, o->accumulate, o->chunk,
-                                o->query_block, o->loss_rows};
+    const int64_t positive[] = {s->V,     s->D,           s->F,        s->L,         s->H,
+                                s->G,     s->K,           o->S,        o->sequences, o->accumulate,
+                                o->chunk, o->query_block, o->loss_rows};
 
     for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++)
         if (positive[i] <= 0)

@@ -39,15 +39,15 @@ typedef void ls_param_rule(void *context, const char *name, ls_param *param);
 
 typedef struct ls_decoder_options {
     ls_decoder_shape shape;
-    ls_dtype dtype;               /* of weights and activations: BF16 or F32 */
-    int64_t S, sequences;         /* tokens per sequence, sequences per micro-batch */
-    int64_t accumulate;           /* micro-batches per step */
-    int64_t chunk, query_block;   /* rows; the last of each may be shorter */
-    int64_t key_block;            /* keys per attention call; 0: all that a block needs */
-    int64_t loss_rows;            /* rows of a logits tile */
-    int64_t window;               /* sliding window; 0: none */
-    bool train;                   /* build segment step, gradients and states */
-    bool save_o, save_qkv;        /* keep O+LSE; keep q, k, v (needs save_o) of every layer */
+    ls_dtype dtype;             /* of weights and activations: BF16 or F32 */
+    int64_t S, sequences;       /* tokens per sequence, sequences per micro-batch */
+    int64_t accumulate;         /* micro-batches per step */
+    int64_t chunk, query_block; /* rows; the last of each may be shorter */
+    int64_t key_block;          /* keys per attention call; 0: all that a block needs */
+    int64_t loss_rows;          /* rows of a logits tile */
+    int64_t window;             /* sliding window; 0: none */
+    bool train;                 /* build segment step, gradients and states */
+    bool save_o, save_qkv;      /* keep O+LSE; keep q, k, v (needs save_o) of every layer */
     float beta1, beta2, adam_eps, weight_decay, clip_norm;
     ls_param_rule *param_rule; /* may be NULL */
     void *param_context;

@@ -80,8 +80,7 @@ static void emit_attention_backward(builder *b, int32_t layer, token_range block
                                                         .accumulate = first > 0,
                                                         .dtype = b->o->dtype}};
         emit(b, LS_OP_attention_backward, &args,
-             (ls_view[]){head_rows(b, b->dq, block.n),
-                         rows_view(b, (row_tensor){b->dk, 0}, part),
+             (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
                          rows_view(b, (row_tensor){b->dv, 0}, part),
                          rows_view(b, q_rows(b, layer, block), block),
                          rows_view(b, (row_tensor){b->k[layer], 0}, part),
@@ -109,8 +108,7 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     emit_rope(b, dk, rows_view(b, (row_tensor){b->dk, 0}, chunk), chunk, s->G, true);
     const ls_op_args args = {
         .cast = {.n = n * s->G * s->K, .y_dtype = b->o->dtype, .x_dtype = LS_DTYPE_F32}};
-    emit(b, LS_OP_cast, &args,
-         (ls_view[]){dv, rows_view(b, (row_tensor){b->dv, 0}, chunk)});
+    emit(b, LS_OP_cast, &args, (ls_view[]){dv, rows_view(b, (row_tensor){b->dv, 0}, chunk)});
 
     b->recompute = true;
     emit_rmsnorm(b, h, r1, x, p->norm1, n);
@@ -121,8 +119,8 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     emit_linear_dw(b, p->wq, dq, h, n);
     emit_linear_dw(b, p->wk, dk, h, n);
     emit_linear_dw(b, p->wv, dv, h, n);
-    emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, chunk), true, p->norm1, dh, x,
-                          r1, n);
+    emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, chunk), true, p->norm1, dh, x, r1,
+                          n);
 }
 
 static void emit_block_backward(builder *b, int32_t layer, token_range block)
@@ -201,9 +199,8 @@ static void emit_adamw(builder *b, const ls_param *param)
                                        .lr_scale = param->lr_scale,
                                        .dtype = o->dtype}};
     emit(b, LS_OP_adamw, &args,
-         (ls_view[]){whole(b, param->weight),
-                     param->lo >= 0 ? whole(b, param->lo) : ls_view_none(), whole(b, param->m),
-                     whole(b, param->v), whole(b, param->grad),
+         (ls_view[]){whole(b, param->weight), param->lo >= 0 ? whole(b, param->lo) : ls_view_none(),
+                     whole(b, param->m), whole(b, param->v), whole(b, param->grad),
                      whole(b, b->decoder->inputs.control)});
 }
 
@@ -225,10 +222,9 @@ void emit_update(builder *b)
                          whole(b, param->grad)});
     }
     b->phase = LS_PHASE_UPDATE;
-    const ls_op_args args = {.norm_finish = {.n = n_sums,
-                                             .clip_norm = b->o->clip_norm,
-                                             .beta1 = b->o->beta1,
-                                             .beta2 = b->o->beta2}};
+    const ls_op_args args = {
+        .norm_finish = {
+            .n = n_sums, .clip_norm = b->o->clip_norm, .beta1 = b->o->beta1, .beta2 = b->o->beta2}};
     emit(b, LS_OP_norm_finish, &args,
          (ls_view[]){whole(b, d->inputs.control), head_rows(b, b->sums, n_sums)});
     for (int32_t i = 0; i < d->n_params; i++) {

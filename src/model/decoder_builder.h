@@ -41,8 +41,8 @@ typedef struct builder {
     bool *grad_written; /* [n_params]: the next gradient of this parameter adds */
 
     /* Activations: per layer where saved, else one shared by all. */
-    int32_t *x; /* [L + 1] layer inputs [T, D] */
-    int32_t *q, *k, *v; /* [L] q [block or T, H K], k and v [T, G K] */
+    int32_t *x;          /* [L + 1] layer inputs [T, D] */
+    int32_t *q, *k, *v;  /* [L] q [block or T, H K], k and v [T, G K] */
     int32_t *attn, *lse; /* [L] O [block or T, H K], LSE [block or T, H] */
     int32_t o_acc;
     int32_t dx, dk, dv, dq, d_o, delta;
@@ -78,7 +78,7 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
                            ls_view x, ls_view r, int64_t n);
 
 /* ---- parts ---- */
-void emit_forward(builder *b);                          /* embedding and all layers */
+void emit_forward(builder *b); /* embedding and all layers */
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
                            row_tensor q);
 void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,

@@ -86,10 +86,9 @@ void emit_add(builder *b, ls_view y, ls_view a, ls_view other)
 
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n)
 {
-    const ls_op_args args = {.rmsnorm_forward = {.N = n,
-                                                 .D = b->o->shape.D,
-                                                 .eps = b->o->shape.eps,
-                                                 .dtype = b->o->dtype}};
+    const ls_op_args args = {
+        .rmsnorm_forward = {
+            .N = n, .D = b->o->shape.D, .eps = b->o->shape.eps, .dtype = b->o->dtype}};
     emit(b, LS_OP_rmsnorm_forward, &args, (ls_view[]){y, r, x, weight(b, norm)});
 }
 
@@ -122,12 +121,9 @@ void emit_linear(builder *b, ls_view y, ls_view x, int32_t param, int64_t n, ls_
     int64_t out, in;
     if (b->status != LS_OK) return;
     matrix_dims(b, param, &out, &in);
-    const ls_op_args args = {.matmul = {.M = n,
-                                        .N = out,
-                                        .K = in,
-                                        .trans_b = 1,
-                                        .ab_dtype = b->o->dtype,
-                                        .c_dtype = y_dtype}};
+    const ls_op_args args = {
+        .matmul = {
+            .M = n, .N = out, .K = in, .trans_b = 1, .ab_dtype = b->o->dtype, .c_dtype = y_dtype}};
     emit(b, LS_OP_matmul, &args, (ls_view[]){y, x, weight(b, param), ls_view_none()});
 }
 

@@ -7,8 +7,8 @@
 
 const char *ls_role_name(ls_role role)
 {
-    static const char *const names[LS_ROLE_COUNT] = {"weights", "lo",    "m",      "v",     "grad",
-                                                     "x",       "o",     "kv",     "dkv",   "chunk",
+    static const char *const names[LS_ROLE_COUNT] = {"weights", "lo",    "m",      "v",   "grad",
+                                                     "x",       "o",     "kv",     "dkv", "chunk",
                                                      "logits",  "batch", "staging"};
     assert((unsigned)role < LS_ROLE_COUNT);
     return names[role];
@@ -96,9 +96,8 @@ ls_view ls_view_rows(const ls_tape *tape, int32_t tensor, int64_t first, int64_t
     assert(first >= 0 && n >= 0 && first + n <= t->dims[0]);
 
     const uint64_t row_bytes = ls_tensor_bytes(t) / (uint64_t)t->dims[0];
-    return (ls_view){.tensor = tensor,
-                     .offset = (uint64_t)first * row_bytes,
-                     .bytes = (uint64_t)n * row_bytes};
+    return (ls_view){
+        .tensor = tensor, .offset = (uint64_t)first * row_bytes, .bytes = (uint64_t)n * row_bytes};
 }
 
 void ls_tape_check(const ls_tape *tape)

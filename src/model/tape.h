@@ -29,14 +29,14 @@ typedef enum ls_role {
     LS_ROLE_LO,          /* lower halves of the master */
     LS_ROLE_M,
     LS_ROLE_V,
-    LS_ROLE_GRAD,   /* fp32 weight gradients */
-    LS_ROLE_X,      /* layer inputs and their gradient */
-    LS_ROLE_O,      /* attention outputs and LSE */
-    LS_ROLE_KV,     /* queries, keys and values of a layer */
-    LS_ROLE_DKV,    /* fp32 gradients of keys and values */
-    LS_ROLE_CHUNK,  /* rows of the chunk or block at work */
-    LS_ROLE_LOGITS, /* a row tile of logits and its gradient */
-    LS_ROLE_BATCH,  /* tokens, targets, positions, document starts, losses, control, tables */
+    LS_ROLE_GRAD,    /* fp32 weight gradients */
+    LS_ROLE_X,       /* layer inputs and their gradient */
+    LS_ROLE_O,       /* attention outputs and LSE */
+    LS_ROLE_KV,      /* queries, keys and values of a layer */
+    LS_ROLE_DKV,     /* fp32 gradients of keys and values */
+    LS_ROLE_CHUNK,   /* rows of the chunk or block at work */
+    LS_ROLE_LOGITS,  /* a row tile of logits and its gradient */
+    LS_ROLE_BATCH,   /* tokens, targets, positions, document starts, losses, control, tables */
     LS_ROLE_STAGING, /* library workspaces, reduction scratch */
     LS_ROLE_COUNT
 } ls_role;

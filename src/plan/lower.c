@@ -28,9 +28,9 @@ typedef struct lowering {
     const ls_tape *tape;
     const ls_ops *ops;
     ls_plan *plan;
-    int32_t workspace;  /* the tensor that holds the ops' workspaces, -1: none needed */
-    int64_t *clocks;    /* [n_steps, LS_LANE_COUNT]: latest step of each lane known finished */
-    int64_t *last_use;  /* [n_tensors] index into uses, -1: none */
+    int32_t workspace; /* the tensor that holds the ops' workspaces, -1: none needed */
+    int64_t *clocks;   /* [n_steps, LS_LANE_COUNT]: latest step of each lane known finished */
+    int64_t *last_use; /* [n_tensors] index into uses, -1: none */
     use *uses;
     int64_t n_uses;
     int64_t lane_last[LS_LANE_COUNT];
@@ -128,8 +128,7 @@ static void bind_op(lowering *l, const ls_call *call, ls_step *step)
 static void bind_host(lowering *l, ls_step *step)
 {
     static const char *const names[] = {"tokens", "targets", "positions", "doc_start", "nll"};
-    const ls_access access =
-        step->kind == LS_STEP_BATCH ? LS_ACCESS_WRITE : LS_ACCESS_READ;
+    const ls_access access = step->kind == LS_STEP_BATCH ? LS_ACCESS_WRITE : LS_ACCESS_READ;
 
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
         for (int32_t i = 0; i < l->tape->n_tensors; i++) {

@@ -41,8 +41,7 @@ void ls_progress_step_done(ls_progress *p, const ls_progress_step *s)
     const bool edge = p->last_ns == 0 || s->step == p->steps || s->skipped;
     char eta[32];
 
-    p->seconds_avg =
-        p->seconds_avg > 0.0 ? 0.9 * p->seconds_avg + 0.1 * s->step_s : s->step_s;
+    p->seconds_avg = p->seconds_avg > 0.0 ? 0.9 * p->seconds_avg + 0.1 * s->step_s : s->step_s;
     if (p->quiet) return;
     if (!p->terminal && !edge && now_ns - p->last_ns < PLAIN_INTERVAL_NS) return;
 

@@ -57,8 +57,7 @@ typedef struct ls_record ls_record;
  *   next_attempt  [out] with resume: 1 + the largest attempt in the file; else 1
  * LS_ERR_IO, LS_ERR_NO_MEMORY.
  */
-ls_status ls_record_open(const char *directory, bool resume, ls_record **record,
-                         int *next_attempt);
+ls_status ls_record_open(const char *directory, bool resume, ls_record **record, int *next_attempt);
 
 /* NULL is allowed. */
 void ls_record_close(ls_record *record);

@@ -1,0 +1,287 @@
+/*
+ * test_cli_errors.c - bad usage, bad config, bad files, no room: the documented exit code, a
+ * message that says where, what and how to go on, and nothing harmed.
+ */
+#include "cli_test.h"
+
+/* ---- usage and config ---------------------------------------------------------------------- */
+
+static void test_usage(void **state)
+{
+    (void)state;
+    assert_says(RUN(2, "trian")->err, "no command 'trian'");
+    assert_says(RUN(2, "train")->err, "want one RUN.yaml");
+    assert_says(RUN(2, "train", "run.yaml", "--resum")->err, "unknown option '--resum'");
+    assert_says(RUN(2, "train", "run.yaml", "--resum")->err, "--resume");
+    assert_says(RUN(2, "train", "run.yaml", "--stop-after", "0")->err, "whole number from 1");
+    assert_says(RUN(2, "train", "run.yaml", "--deadline", "soon")->err, "want +2h30m");
+    assert_says(RUN(2, "train", "run.yaml", "--replan")->err, "--replan goes with --resume");
+    assert_says(RUN(2, "tokenize", "text-train")->err, "want --out PREFIX");
+    assert_says(RUN(0, "train", "--help")->out, "example:");
+    assert_says(RUN(0, "eval", "--help")->out, "example:");
+    assert_says(RUN(0, "tokenize", "--help")->out, "example:");
+    assert_says(RUN(0, "--version")->out, "attention bf16");
+}
+
+/* A change to the run file, and what the message must hold beside FILE:LINE:. */
+static void test_run_file(void **state)
+{
+    static const struct {
+        const char *from, *to, *says[3];
+    } cases[] = {
+        {"steps: 30", "stepz: 30", {"stepz: unknown key", "did you mean 'steps'", "allowed:"}},
+        {"{lr: 3e-3", "{lrr: 3e-3", {"optimizer.lrr: unknown key", "'lr'", "allowed:"}},
+        {"seed: 7", "steps: 7", {"steps: given twice", "first on line 8", "keep one"}},
+        {"{tokens: 64}", "{tokens: 64GiB}", {"sequence.tokens: '64GiB'", "64GiB", "allowed:"}},
+        {"steps: 30", "steps: many", {"steps: 'many'", "many", "allowed:"}},
+        {"bf16", "fp8", {"precision: 'fp8'", "bf16", "fp32"}},
+        {"{lr: 3e-3", "{lr: -1", {"optimizer.lr:", "-1", "allowed: more than 0"}},
+        {"warmup_steps: 2", "warmup_steps: 31", {"optimizer.warmup_steps: 31", "30", "allowed:"}},
+        {"model.yaml", "none.yaml", {"model: ", "none.yaml", "allowed:"}},
+        {"output: run", "output: [", {"", "", ""}},
+    };
+    char place[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int line = put_changed(at("bad.yaml"), run_yaml, cases[i].from, cases[i].to);
+        const outcome *done = RUN(2, "train", "bad.yaml");
+        if (cases[i].says[0][0] != '\0')
+            snprintf(place, sizeof place, "bad.yaml:%d: ", line);
+        else
+            snprintf(place, sizeof place, "bad.yaml:"); /* the parser knows where it gave up */
+        assert_says(done->err, place);
+        for (int s = 0; s < 3; s++) assert_says(done->err, cases[i].says[s]);
+    }
+    assert_says(RUN(2, "train", "run.yaml", "--set", "stepz=3")->err, "--set stepz: unknown key");
+    assert_says(RUN(2, "train", "none.yaml")->err, "none.yaml: No such file");
+    assert_false(is_there(at("run")));
+}
+
+static void test_model_file(void **state)
+{
+    char place[64];
+
+    (void)state;
+    put_changed(at("bad.yaml"), run_yaml, "model.yaml", "bad-model.yaml");
+    int line = put_changed(at("bad-model.yaml"), model_yaml, "head_dim", "heads_dim");
+    snprintf(place, sizeof place, "bad-model.yaml:%d: heads_dim", line);
+    assert_says(RUN(2, "train", "bad.yaml")->err, place);
+    line = put_changed(at("bad-model.yaml"), model_yaml, "hidden_size: 32", "hidden_size: wide");
+    snprintf(place, sizeof place, "bad-model.yaml:%d: hidden_size", line);
+    assert_says(RUN(2, "train", "bad.yaml")->err, place);
+    assert_false(is_there(at("run")));
+}
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+static void test_shards(void **state)
+{
+    size_t bytes = 0;
+
+    (void)state;
+    const outcome *done = RUN(2, "train", "run.yaml", "--set", "data.train=data/none");
+    assert_says(done->err, "data.train: data/none.bin does not exist");
+    assert_says(done->err, "longspan tokenize --out data/none");
+    done = RUN(2, "train", "run.yaml", "--set", "data.valid=data/none");
+    assert_says(done->err, "data.valid: data/none.bin does not exist");
+
+    char *bin = need_bytes(at("data/train.bin"), &bytes);
+    put_bytes(at("data/cut.bin"), bin, bytes);
+    free(bin);
+    char *index = need_bytes(at("data/train.idx"), &bytes);
+    put_bytes(at("data/cut.idx"), index, bytes - 9);
+    free(index);
+    done = RUN(1, "train", "run.yaml", "--set", "data.train=data/cut");
+    assert_says(done->err, "data/cut.idx: ");
+    assert_says(done->err, "bytes");
+
+    put_changed(at("small.yaml"), model_yaml, "vocab_size: 272", "vocab_size: 256");
+    char *model = need_bytes(at("small.yaml"), NULL);
+    put_changed(at("small.yaml"), model, "eos_token_id: 256", "eos_token_id: 255");
+    free(model);
+    done = RUN(2, "train", "run.yaml", "--set", "model=small.yaml");
+    if (strstr(done->err, "data/train.bin: token ") == NULL) /* one of the two is read first */
+        assert_says(done->err, "data/valid.bin: token ");
+    assert_says(done->err, "is id 256, but the vocabulary has 256");
+    assert_false(is_there(at("run")));
+}
+
+/* ---- checkpoints and run directories ------------------------------------------------------- */
+
+static void test_run_directory(void **state)
+{
+    (void)state;
+#define USED(code, ...) RUN(code, "train", "run.yaml", "--set", "output=used", __VA_ARGS__)
+    assert_says(RUN(1, "eval", "run.yaml", "--set", "output=used")->err, "no checkpoint");
+    USED(75, "--stop-after", "10");
+    char *before = need_bytes(at("used/record.jsonl"), NULL);
+    assert_says(USED(2, "--quiet")->err, "used already holds a run; continue it with --resume");
+    assert_says(USED(2, "--resume", "--set", "optimizer.lr=1e-3")->err, "optimizer.lr differs");
+    assert_says(USED(2, "--resume", "--set", "seed=8")->err, "seed differs");
+    assert_says(USED(2, "--resume", "--set", "sequence.tokens=32")->err, "sequence.tokens differs");
+    assert_says(USED(2, "--resume", "--set", "memory.save=x")->err, "--replan allows");
+    char *after = need_bytes(at("used/record.jsonl"), NULL);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    USED(75, "--resume", "--replan", "--set", "memory.save=x", "--stop-after", "12");
+    USED(0, "--resume", "--replan", "--set", "steps=14", "--set", "eval.every_steps=7", "--set",
+         "checkpoint.keep=1");
+    assert_int_equal(last_step("used"), 14);
+#undef USED
+}
+
+static void test_checkpoint_files(void **state)
+{
+    static const char weights[] =
+        "saved/checkpoints/step-00000030/model-00001-of-00001.safetensors";
+    size_t bytes = 0;
+
+    (void)state;
+#define EVAL_SAVED                                                                                 \
+    "eval", "run.yaml", "--set", "output=saved", "--checkpoint", "saved/checkpoints/step-00000030"
+    RUN(0, "train", "run.yaml", "--set", "output=saved");
+    assert_says(RUN(1, "eval", "run.yaml", "--checkpoint", "none")->err, "none");
+    char *file = need_bytes(at("%s", weights), &bytes);
+    memset(file, 0xff, 8); /* the length of the header */
+    put_bytes(at("%s", weights), file, bytes);
+    const outcome *done = RUN(1, EVAL_SAVED);
+    assert_says(done->err, "model-00001-of-00001.safetensors has checksum");
+    assert_int_equal(unlink(at("saved/checkpoints/step-00000030/state.json")), 0);
+    done = RUN(1, EVAL_SAVED); /* a plain model directory now: nothing but the file says so */
+    assert_says(done->err, "model-00001-of-00001.safetensors: the header claims");
+    memset(file, 0, 8);
+    file[0] = 100;
+    put_bytes(at("%s", weights), file, bytes);
+    done = RUN(1, EVAL_SAVED);
+    assert_says(done->err, "model-00001-of-00001.safetensors");
+    free(file);
+#undef EVAL_SAVED
+}
+
+/* ---- no room ------------------------------------------------------------------------------- */
+
+static void test_too_long_a_sequence(void **state)
+{
+    (void)state;
+    put_changed(at("wide.yaml"), model_yaml, "hidden_size: 32", "hidden_size: 16384");
+#define LONGEST(command, ...)                                                                      \
+    RUN(3, command, "run.yaml", "--set", "model=wide.yaml", "--set", "sequence.tokens=1G",         \
+        "--set", "batch.sequences=1", __VA_ARGS__)
+    assert_says(LONGEST("train", "--dry-run")->err, "lower sequence.tokens");
+    assert_says(LONGEST("train", "--quiet")->err, "1073741824 tokens");
+    assert_says(LONGEST("eval", "--json")->err, "leaves");
+#undef LONGEST
+    assert_false(is_there(at("run")));
+}
+
+static bool mount_disk(const char *options)
+{
+    char command[700];
+    assert_ok(ls_directory_make(at("disk")));
+    snprintf(command, sizeof command, "mount -t tmpfs -o %s none '%s' 2>/dev/null", options,
+             at("disk"));
+    return geteuid() == 0 && system(command) == 0;
+}
+
+static void change_mount(const char *format)
+{
+    char command[700];
+    snprintf(command, sizeof command, format, at("disk"));
+    assert_int_equal(system(command), 0);
+}
+
+static int unmount_disk(void **state)
+{
+    char command[700];
+    (void)state;
+    snprintf(command, sizeof command, "umount '%s' 2>/dev/null", at("disk"));
+    (void)(system(command) != 0); /* skipped: not mounted */
+    return 0;
+}
+
+#define SKIP_WITHOUT_MOUNT(options)                                                                \
+    do {                                                                                           \
+        if (mount_disk(options)) break;                                                            \
+        print_message("needs the right to mount a file system\n");                                 \
+        skip();                                                                                    \
+    } while (0)
+
+/* Nothing but whole checkpoints under final names, nothing half-written beside them. */
+static void assert_only_checkpoint(const char *name)
+{
+    ls_name_list list;
+    assert_ok(ls_directory_list(at("disk/run/checkpoints"), &list));
+    assert_int_equal(list.n_names, name != NULL ? 1 : 0);
+    if (name != NULL) assert_string_equal(list.names[0], name);
+    ls_name_list_free(&list);
+}
+
+#define ON_DISK "train", "run.yaml", "--set", "output=disk/run"
+
+static void test_full_disk(void **state)
+{
+    static char ballast[3 << 17];
+
+    (void)state;
+    SKIP_WITHOUT_MOUNT("size=300k");
+    assert_says(RUN(1, ON_DISK)->err, "bytes free: free some space");
+    assert_only_checkpoint(NULL);
+    assert_false(is_there(at("disk/run/latest")));
+    change_mount("umount '%s'");
+    SKIP_WITHOUT_MOUNT("size=800k");
+    assert_says(RUN(1, ON_DISK)->err, "bytes free: free some space"); /* one fits, two do not */
+    assert_only_checkpoint("step-00000010");
+    change_mount("mount -o remount,size=4m '%s'");
+    assert_says(RUN(0, ON_DISK, "--resume")->err,
+                "resumed from disk/run/checkpoints/step-00000010");
+    RUN(0, "train", "run.yaml", "--set", "output=roomy");
+    assert_same_run("disk/run", "roomy", 30);
+
+    change_mount("mount -o remount,size=2m '%s'");
+    FILE *file = fopen(at("disk/ballast"), "wb"); /* to the last byte: the record has no room */
+    assert_non_null(file);
+    while (fwrite(ballast, 1, 4096, file) == 4096 && fflush(file) == 0) continue;
+    fclose(file);
+    const outcome *full = RUN(1, ON_DISK, "--resume", "--set", "steps=60");
+    assert_says(full->err, "No space left");
+    assert_int_equal(unlink(at("disk/ballast")), 0);
+    RUN(0, ON_DISK, "--resume", "--set", "steps=31");
+    assert_int_equal(last_step("disk/run"), 31);
+}
+
+static void test_read_only_disk(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_MOUNT("size=4m");
+    RUN(75, ON_DISK, "--stop-after", "10");
+    change_mount("mount -o remount,ro '%s'");
+    const outcome *refused = RUN(1, ON_DISK, "--resume");
+    assert_says(refused->err, "disk/run/");
+    assert_says(refused->err, "Read-only file system");
+    refused = RUN(1, "train", "run.yaml", "--set", "output=disk/other");
+    assert_says(refused->err, "disk/other");
+    refused = RUN(1, "tokenize", "--out", "disk/shard", "text-valid");
+    assert_says(refused->err, "disk/shard");
+    assert_only_checkpoint("step-00000010");
+    RUN(0, "eval", "run.yaml", "--set", "output=disk/run", "--json"); /* reading is all it needs */
+    change_mount("mount -o remount,rw '%s'");
+    RUN(0, ON_DISK, "--resume");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_run_file),
+        cmocka_unit_test(test_model_file),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_run_directory),
+        cmocka_unit_test(test_checkpoint_files),
+        cmocka_unit_test(test_too_long_a_sequence),
+        cmocka_unit_test_teardown(test_full_disk, unmount_disk),
+        cmocka_unit_test_teardown(test_read_only_disk, unmount_disk),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
