@@ -156,6 +156,21 @@ def rng_below(seed: int, stream: int, counter: int, n: int) -> int:
     return (rng_mix(counter ^ rng_mix(stream ^ rng_mix(seed))) * n) >> 64
 
 
+def rng_permute(seed: int, stream: int, index: int, n: int) -> int:
+    half = 1
+    while half < 32 and 1 << 2 * half < n:
+        half += 1
+    mask = (1 << half) - 1
+    key = rng_mix(stream ^ rng_mix(seed))
+    while True:
+        left, right = index >> half, index & mask
+        for round_ in range(6):
+            left, right = right, left ^ (rng_mix((round_ << 32 | right) ^ key) & mask)
+        index = left << half | right
+        if index < n:
+            return index
+
+
 def rng_normal(seed: int, stream: int, n: int) -> np.ndarray:
     """Counters 0 .. n of a stream, standard normal, float64."""
     key = np.uint64(rng_mix(stream ^ rng_mix(seed)))
@@ -175,10 +190,12 @@ def hash_name(name: str) -> int:
 # ---- src/io/loader.h -----------------------------------------------------------------------------
 
 STREAM_EPOCH = 0x65706F6368000000
+STREAM_CUT = 0x6375740000000000
 
 
 class Loader:
-    """Packed sequences by number: documents in shuffled or file order, cut every S tokens."""
+    """Packed sequences by number: shuffled documents, cut every S tokens, shuffled cuts; or file
+    order throughout."""
 
     def __init__(self, prefix: str, n_tokens: int, seed: int, shuffle: bool) -> None:
         self.documents = [np.asarray(d) for d in read_documents(prefix) if len(d) > 0]
@@ -203,6 +220,8 @@ class Loader:
         epoch, index = divmod(number_, self.per_epoch)
         if epoch != self.epoch:
             self.build_epoch(epoch)
+        if self.shuffle:
+            index = rng_permute(self.seed, STREAM_CUT + epoch, index, self.per_epoch)
         first = index * self.S
         ids = self.tokens[first:first + self.S]
         n = len(ids)

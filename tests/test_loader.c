@@ -266,6 +266,40 @@ static void test_shuffle_is_fair(void **state)
     ls_loader_close(loader);
 }
 
+/* The parts of a long document do not follow each other: one document of 400 sequences. */
+static void test_cuts_are_shuffled(void **state)
+{
+    (void)state;
+    enum { CUTS = 400, TOKENS = 8 };
+    static rows out;
+    const ls_tokens_writer_options writing = {.element = LS_TOKENS_ELEMENT_U16};
+    ls_tokens_writer *writer = NULL;
+    char path[400];
+    const char *long_document[] = {path};
+    int32_t previous = -TOKENS;
+    int in_a_row = 0;
+
+    snprintf(path, sizeof path, "%s", at("long"));
+    assert_ok(ls_tokens_writer_open(path, &writing, &writer));
+    for (int32_t id = 0; id < CUTS * TOKENS; id++)
+        assert_ok(ls_tokens_writer_append(writer, &id, 1));
+    assert_ok(ls_tokens_writer_end_document(writer));
+    assert_ok(ls_tokens_writer_commit(writer));
+    ls_tokens_writer_close(writer);
+    ls_loader_options options = base_options();
+    options.prefixes = long_document;
+    options.sequence_tokens = TOKENS;
+    options.vocab_size = CUTS * TOKENS;
+    ls_loader *loader = open_loader(&options);
+    for (int64_t g = 0; g < CUTS; g++) {
+        fill(loader, g, 1, 0, &out);
+        in_a_row += out.tokens[0] == previous + TOKENS;
+        previous = out.tokens[0];
+    }
+    assert_in_range(in_a_row, 0, 8); /* 1 expected */
+    ls_loader_close(loader);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -450,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_shuffle_is_fair),
+        cmocka_unit_test(test_cuts_are_shuffled),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_short_documents),

@@ -40,6 +40,30 @@ static inline uint64_t ls_rng_below(uint64_t seed, uint64_t stream, uint64_t cou
     return (uint64_t)(((u128)ls_rng_u64(seed, stream, counter) * n) >> 64);
 }
 
+/*
+ * Where a shuffle of 0 .. n puts index: a permutation that needs no memory.  A Feistel network
+ * permutes the smallest 4^k >= n; what falls outside n walks on until it is inside, which takes
+ * fewer than 4 rounds on average (Black, Rogaway: Ciphers with arbitrary finite domains, 2002).
+ */
+static inline uint64_t ls_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
+{
+    enum { ROUNDS = 6 };
+    unsigned half = 1; /* bits */
+    while (half < 32 && ((uint64_t)1 << 2 * half) < n) half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+
+    do {
+        uint64_t left = index >> half, right = index & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            const uint64_t mixed = left ^ (ls_rng_u64(seed, stream, round << 32 | right) & mask);
+            left = right;
+            right = mixed;
+        }
+        index = left << half | right;
+    } while (index >= n);
+    return index;
+}
+
 /* Standard normal (Box-Muller); one counter is one value. */
 static inline double ls_rng_normal(uint64_t seed, uint64_t stream, uint64_t counter)
 {

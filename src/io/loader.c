@@ -18,6 +18,7 @@
 #define IGNORED       (-100)
 #define N_EPOCHS_KEPT 2
 #define STREAM_EPOCH  0x65706f6368000000u /* "epoch": apart from other users of the seed */
+#define STREAM_CUT    0x6375740000000000u /* "cut": the sequences of an epoch */
 #define STREAM_SPLIT  0x73706c6974000000u /* "split" */
 #define SPLIT_SEED    0                   /* fixed: runs with other seeds hold out the same */
 
@@ -88,11 +89,20 @@ static const epoch_order *fetch_order(ls_loader *loader, int64_t epoch)
     return order;
 }
 
+/* Which of an epoch's cuts stands at this place: shuffled too, so that those of a long document
+ * do not follow each other. */
+static int64_t cut_at(const ls_loader *loader, int64_t epoch, int64_t place)
+{
+    if (!loader->options.shuffle) return place;
+    return (int64_t)ls_rng_permute(loader->options.seed, STREAM_CUT + (uint64_t)epoch,
+                                   (uint64_t)place, (uint64_t)loader->per_epoch);
+}
+
 static piece_walk begin_walk(ls_loader *loader, int64_t sequence)
 {
-    const int64_t s = loader->options.sequence_tokens;
-    const epoch_order *order = fetch_order(loader, sequence / loader->per_epoch);
-    const int64_t first = sequence % loader->per_epoch * s;
+    const int64_t s = loader->options.sequence_tokens, epoch = sequence / loader->per_epoch;
+    const epoch_order *order = fetch_order(loader, epoch);
+    const int64_t first = cut_at(loader, epoch, sequence % loader->per_epoch) * s;
     int64_t low = 0, high = loader->n_documents - 1;
 
     while (low < high) { /* the last document that starts at or before `first` */

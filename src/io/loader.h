@@ -2,14 +2,16 @@
  * loader.h - packed training sequences, addressed by number: the same number is the same sequence,
  * on any machine, after any restart.
  *
- * An epoch is all documents in shuffled order (or in file order, for evaluation), concatenated and
- * cut every S tokens.  A document that is cut continues in the next sequence as a new document;
- * such a part of a document in one sequence is a piece.  The last sequence of an epoch is padded.
+ * An epoch is all documents in shuffled order, concatenated, cut every S tokens, and the cuts
+ * shuffled again (for evaluation: all in file order).  A document that is cut continues in the next
+ * cut as a new document; such a part of a document in one sequence is a piece.  The last cut is
+ * padded.
  *
  *   documents   | d7 ......... | d2 .. | d9 ............ | d0 ... |
- *   sequences   | 0 ..... S | 1 ..... S | 2 ..... S | 3 .. padding |
+ *   cuts        | 0 ..... S | 1 ..... S | 2 ..... S | 3 .. padding |
+ *   sequences   cut 2, cut 0, cut 3, cut 1
  *
- * Sequence numbers run on through the epochs: number g is sequence g % per_epoch of epoch
+ * Sequence numbers run on through the epochs: number g is place g % per_epoch of epoch
  * g / per_epoch, so a data position is one integer.
  *
  * Layer: io (uses base).  Threads: one at a time.  Calls block on the disk; nothing is allocated
