@@ -60,7 +60,7 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "matmul fp32       %s\n"
              "attention bf16    %s\n"
              "attention fp32    %s\n",
-             VERSION, __VERSION__,
+             VERSION, LS_COMPILER,
 #if LS_HAVE_OPENMP
              "yes",
 #else

@@ -269,8 +269,8 @@ static int check_lines(const char *output, const cJSON *missing, int64_t *tokens
 
 static cJSON *read_run_json(const char *output)
 {
-    static const char *const keys[] = {"schema",  "version", "command", "config",
-                                       "machine", "plan",    "build",   "missing"};
+    static const char *const keys[] = {"schema", "version", "command", "config",  "machine",
+                                       "plan",   "build",   "missing", "warnings"};
     char *text = need_bytes(at("%s/run.json", output), NULL);
     cJSON *run = cJSON_Parse(text);
 
@@ -348,6 +348,49 @@ static void test_dry_run_writes_nothing(void **state)
     assert_false(is_there(at("dry")));
 }
 
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (text = strstr(text, part); text != NULL; text = strstr(text + 1, part)) n++;
+    return n;
+}
+
+/* Twice what the model was made for: allowed, but said in every command's stderr, once. */
+static void test_too_many_positions_warn(void **state)
+{
+    static const char says[] = "warning: sequence.tokens is 64, beyond the model's "
+                               "max_position_embeddings of 32: ";
+    static const char weights[] = "checkpoints/step-00000030/model-00001-of-00001.safetensors";
+
+    (void)state;
+    put_changed(at("short.yaml"), model_yaml, "embeddings: 4096", "embeddings: 32");
+    put_changed(at("beyond.yaml"), run_yaml, "model.yaml", "short.yaml");
+#define BEYOND(code, command, ...)                                                                 \
+    RUN(code, command, "beyond.yaml", "--set", "output=beyond", __VA_ARGS__)
+    assert_int_equal(count(BEYOND(0, "train", "--dry-run")->err, says), 1);
+    const outcome *done = BEYOND(75, "train", "--stop-after", "10");
+    assert_int_equal(count(done->err, says), 1);
+    assert_says(done->err, "lower sequence.tokens to 32, or");
+    assert_says(done->err, "raise max_position_embeddings in short.yaml to 64\n");
+    assert_int_equal(count(BEYOND(0, "train", "--resume")->err, says), 1);
+    assert_int_equal(count(BEYOND(0, "eval", "--json")->err, says), 1);
+    assert_string_equal(BEYOND(0, "eval", "--json", "--quiet")->err, "");
+#undef BEYOND
+    cJSON *run = read_run_json("beyond");
+    const cJSON *warnings = need(run, "warnings");
+    assert_int_equal(cJSON_GetArraySize(warnings), 1);
+    assert_says(cJSON_GetArrayItem(warnings, 0)->valuestring, says + strlen("warning: "));
+    cJSON_Delete(run);
+
+    put_changed(at("short.yaml"), model_yaml, "embeddings: 4096", "embeddings: 64");
+    done = RUN(0, "train", "beyond.yaml", "--set", "output=within");
+    assert_int_equal(count(done->err, "warning"), 0);
+    run = read_run_json("within");
+    assert_int_equal(cJSON_GetArraySize(need(run, "warnings")), 0);
+    cJSON_Delete(run);
+    assert_same_file(at("within/%s", weights), at("beyond/%s", weights)); /* RoPE knows no limit */
+}
+
 /* ---- eval ---------------------------------------------------------------------------------- */
 
 static char *sample(const char *seed, size_t *bytes)
@@ -420,6 +463,17 @@ static void test_samples_repeat(void **state)
     for (int i = 0; i < 4; i++) free(samples[i]);
 }
 
+/* OpenMP prints its settings as it starts, once for every start of the program. */
+static void test_waiting_threads_sleep(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("OMP_DISPLAY_ENV", "true", 1), 0);
+    const outcome *done = RUN(0, "--version");
+    assert_int_equal(unsetenv("OMP_DISPLAY_ENV"), 0);
+    if (strstr(done->out, "OpenMP            yes") == NULL) return; /* no threads to wait */
+    assert_says(done->err, "PASSIVE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,8 +488,10 @@ int main(void)
         cmocka_unit_test(test_checkpoints_rotate),
         cmocka_unit_test(test_damaged_checkpoint_is_passed_over),
         cmocka_unit_test(test_dry_run_writes_nothing),
+        cmocka_unit_test(test_too_many_positions_warn),
         cmocka_unit_test(test_eval_agrees_with_itself),
         cmocka_unit_test(test_samples_repeat),
+        cmocka_unit_test(test_waiting_threads_sleep),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -4,6 +4,8 @@
  */
 #include "cli_test.h"
 
+#include <sys/resource.h>
+
 /* ---- usage and config ---------------------------------------------------------------------- */
 
 static void test_usage(void **state)
@@ -160,6 +162,99 @@ static void test_checkpoint_files(void **state)
 #undef EVAL_SAVED
 }
 
+/* ---- saves cut off half-way ---------------------------------------------------------------- */
+
+/* The entries of a run's checkpoints: n of them, the newest by its final name. */
+static void assert_checkpoints(const char *output, int64_t n, const char *newest)
+{
+    ls_name_list list;
+
+    assert_ok(ls_directory_list(at("%s/checkpoints", output), &list));
+    assert_int_equal(list.n_names, n);
+    if (n > 0) {
+        char *latest = need_bytes(at("%s/latest", output), NULL);
+        assert_string_equal(list.names[n - 1], newest);
+        assert_int_equal(strncmp(latest, newest, strlen(newest)), 0);
+        free(latest);
+    }
+    ls_name_list_free(&list);
+}
+
+/* How large a file the programs started from here on may write.  Where one grows beyond it the
+ * write fails, or the program is killed in the midst of it. */
+static void limit_files(rlim_t bytes, bool killed)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, killed ? SIG_DFL : SIG_IGN);
+}
+
+static int lift_limit(void **state)
+{
+    (void)state;
+    limit_files(RLIM_INFINITY, true);
+    return 0;
+}
+
+/* The save of step 20 ends in the optimizer's file, after config.json and the weights. */
+#define HALF_WAY_BYTES 200000
+
+/* After a save that was cut off: the older checkpoint serves, and the run ends as if never cut. */
+static void check_cut_run(const char *output)
+{
+    char setting[64];
+
+    snprintf(setting, sizeof setting, "output=%s", output);
+    assert_says(RUN(0, "eval", "run.yaml", "--set", setting, "--json")->out, "\"loss\":");
+    lift_limit(NULL);
+    const outcome *resumed = RUN(0, "train", "run.yaml", "--set", setting, "--resume");
+    assert_says(resumed->err, "/checkpoints/step-00000010");
+    assert_checkpoints(output, 2, "step-00000030");
+    if (!is_there(at("uncut"))) RUN(0, "train", "run.yaml", "--set", "output=uncut");
+    assert_same_run(output, "uncut", 30);
+}
+
+static void test_failed_save_leaves_nothing(void **state)
+{
+    (void)state;
+#define FAILED(code, ...) RUN(code, "train", "run.yaml", "--set", "output=failed", __VA_ARGS__)
+    limit_files(HALF_WAY_BYTES, false);
+    FAILED(1, "--quiet"); /* the first save of a run: nothing to go back to */
+    assert_checkpoints("failed", 0, "");
+    lift_limit(NULL);
+    FAILED(75, "--resume", "--stop-after", "10");
+
+    limit_files(HALF_WAY_BYTES, false);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const outcome *cut = FAILED(1, "--resume");
+        assert_says(cut->err, "write failed/checkpoints/.tmp-step-00000020-");
+        assert_says(cut->err, "optimizer-00001-of-00001.safetensors: File too large");
+        assert_checkpoints("failed", 1, "step-00000010");
+    }
+#undef FAILED
+    check_cut_run("failed");
+}
+
+static void test_killed_save_is_cleaned_away(void **state)
+{
+    const struct rlimit no_core = {0, 0};
+
+    (void)state;
+#define KILLED(code, ...) RUN(code, "train", "run.yaml", "--set", "output=killed", __VA_ARGS__)
+    KILLED(75, "--stop-after", "10");
+    assert_int_equal(setrlimit(RLIMIT_CORE, &no_core), 0);
+    limit_files(HALF_WAY_BYTES, true);
+    KILLED(1000 + SIGXFSZ, "--resume");
+    assert_checkpoints("killed", 2, "step-00000010"); /* and before it what was begun */
+    KILLED(1000 + SIGXFSZ, "--resume");
+    assert_checkpoints("killed", 2, "step-00000010"); /* the first leftover is gone */
+#undef KILLED
+    check_cut_run("killed");
+}
+
 /* ---- no room ------------------------------------------------------------------------------- */
 
 static void test_too_long_a_sequence(void **state)
@@ -208,16 +303,6 @@ static int unmount_disk(void **state)
         skip();                                                                                    \
     } while (0)
 
-/* Nothing but whole checkpoints under final names, nothing half-written beside them. */
-static void assert_only_checkpoint(const char *name)
-{
-    ls_name_list list;
-    assert_ok(ls_directory_list(at("disk/run/checkpoints"), &list));
-    assert_int_equal(list.n_names, name != NULL ? 1 : 0);
-    if (name != NULL) assert_string_equal(list.names[0], name);
-    ls_name_list_free(&list);
-}
-
 #define ON_DISK "train", "run.yaml", "--set", "output=disk/run"
 
 static void test_full_disk(void **state)
@@ -227,12 +312,12 @@ static void test_full_disk(void **state)
     (void)state;
     SKIP_WITHOUT_MOUNT("size=300k");
     assert_says(RUN(1, ON_DISK)->err, "bytes free: free some space");
-    assert_only_checkpoint(NULL);
+    assert_checkpoints("disk/run", 0, "");
     assert_false(is_there(at("disk/run/latest")));
     change_mount("umount '%s'");
     SKIP_WITHOUT_MOUNT("size=800k");
     assert_says(RUN(1, ON_DISK)->err, "bytes free: free some space"); /* one fits, two do not */
-    assert_only_checkpoint("step-00000010");
+    assert_checkpoints("disk/run", 1, "step-00000010");
     change_mount("mount -o remount,size=4m '%s'");
     assert_says(RUN(0, ON_DISK, "--resume")->err,
                 "resumed from disk/run/checkpoints/step-00000010");
@@ -264,7 +349,7 @@ static void test_read_only_disk(void **state)
     assert_says(refused->err, "disk/other");
     refused = RUN(1, "tokenize", "--out", "disk/shard", "text-valid");
     assert_says(refused->err, "disk/shard");
-    assert_only_checkpoint("step-00000010");
+    assert_checkpoints("disk/run", 1, "step-00000010");
     RUN(0, "eval", "run.yaml", "--set", "output=disk/run", "--json"); /* reading is all it needs */
     change_mount("mount -o remount,rw '%s'");
     RUN(0, ON_DISK, "--resume");
@@ -279,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_run_directory),
         cmocka_unit_test(test_checkpoint_files),
+        cmocka_unit_test_teardown(test_failed_save_leaves_nothing, lift_limit),
+        cmocka_unit_test_teardown(test_killed_save_is_cleaned_away, lift_limit),
         cmocka_unit_test(test_too_long_a_sequence),
         cmocka_unit_test_teardown(test_full_disk, unmount_disk),
         cmocka_unit_test_teardown(test_read_only_disk, unmount_disk),

@@ -115,6 +115,14 @@ static void open_golden_model(const golden *g, const ls_decoder_options *options
     }
 }
 
+/* Golden values, and their model in dtype with nothing cut. */
+static void open_both(golden *g, model *m, const char *name, ls_dtype dtype)
+{
+    open_golden(g, name);
+    g->options.dtype = dtype;
+    open_golden_model(g, &g->options, m);
+}
+
 /* Relative error of a parameter's gradient against the reference. */
 static double golden_gradient_error(const golden *g, const model *m, int32_t param)
 {
@@ -144,8 +152,7 @@ static void check_fp32(const char *name)
     golden g;
     model m;
 
-    open_golden(&g, name);
-    open_golden_model(&g, &g.options, &m);
+    open_both(&g, &m, name, LS_DTYPE_F32);
     const double loss = step_model(&m, 0.0);
     assert_true(fabs(loss - number(&g, "loss")) <= 1e-6 * number(&g, "loss"));
     assert_true(fabs(m.control->grad_norm - number(&g, "grad_norm")) <=
@@ -176,9 +183,7 @@ static void bf16_gradients_are_as_good_as_pytorchs(void **state)
     model m;
 
     (void)state;
-    open_golden(&g, "llama_small");
-    g.options.dtype = LS_DTYPE_BF16;
-    open_golden_model(&g, &g.options, &m);
+    open_both(&g, &m, "llama_small", LS_DTYPE_BF16);
     const double loss = step_model(&m, 0.0);
     assert_true(fabs(loss - number(&g, "loss")) <= 1e-3 * number(&g, "loss"));
     for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
@@ -199,9 +204,8 @@ static void twenty_adamw_steps_track_pytorch(void **state)
     cJSON *train = NULL;
 
     (void)state;
-    open_golden(&g, "llama_small");
+    open_both(&g, &m, "llama_small", LS_DTYPE_F32);
     assert_int_equal(ls_json_read(GOLDEN "train_small.json", &train), LS_OK);
-    open_golden_model(&g, &g.options, &m);
     const cJSON *losses = ls_json_find_path(train, "loss");
     const cJSON *norms = ls_json_find_path(train, "grad_norm");
     assert_int_equal(cJSON_GetArraySize(losses), 20);
@@ -404,9 +408,7 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
     model m;
 
     (void)state;
-    open_golden(&g, "llama_small");
-    g.options.dtype = LS_DTYPE_BF16;
-    open_golden_model(&g, &g.options, &m);
+    open_both(&g, &m, "llama_small", LS_DTYPE_BF16);
     step_model(&m, 1e-3); /* moments that are not zero */
     const int32_t param = ls_instance_find_param(&m.instance, "model.layers.1.mlp.up_proj.weight");
     uint16_t *up = ls_instance_tensor(&m.instance, m.instance.decoder.params[param].weight);

@@ -136,38 +136,30 @@ void ls_attention_amx_forward_prepare(const ls_attention_forward_args *args, int
 void ls_attention_amx_forward(const ls_attention_forward_task *task);
 void ls_attention_amx_backward(const ls_attention_backward_task *task);
 
+/* The args of both directions name these fields alike. */
+#define SHAPE_OF(args)                                                                             \
+    ((ls_attention_shape){.doc_start = (args)->doc_start,                                          \
+                          .N = (args)->N,                                                          \
+                          .M = (args)->M,                                                          \
+                          .H = (args)->H,                                                          \
+                          .G = (args)->G,                                                          \
+                          .K = (args)->K,                                                          \
+                          .q_start = (args)->q_start,                                              \
+                          .k_start = (args)->k_start,                                              \
+                          .window = (args)->window,                                                \
+                          .scale = (args)->scale,                                                  \
+                          .dtype = (args)->dtype})
+
 static inline ls_attention_shape ls_attention_forward_shape(const ls_attention_forward_args *args)
 {
-    return (ls_attention_shape){
-        .doc_start = args->doc_start,
-        .N = args->N,
-        .M = args->M,
-        .H = args->H,
-        .G = args->G,
-        .K = args->K,
-        .q_start = args->q_start,
-        .k_start = args->k_start,
-        .window = args->window,
-        .scale = args->scale,
-        .dtype = args->dtype,
-    };
+    return SHAPE_OF(args);
 }
 
 static inline ls_attention_shape ls_attention_backward_shape(const ls_attention_backward_args *args)
 {
-    return (ls_attention_shape){
-        .doc_start = args->doc_start,
-        .N = args->N,
-        .M = args->M,
-        .H = args->H,
-        .G = args->G,
-        .K = args->K,
-        .q_start = args->q_start,
-        .k_start = args->k_start,
-        .window = args->window,
-        .scale = args->scale,
-        .dtype = args->dtype,
-    };
+    return SHAPE_OF(args);
 }
+
+#undef SHAPE_OF
 
 #endif

@@ -27,10 +27,16 @@ ls_status ls_cpu_zero(void *stream, const ls_zero_args *args)
     return LS_OK;
 }
 
-/* Same dtype on both sides never comes here, so a bf16 NaN keeps its payload through a copy. */
-LS_SIMD_CLONES static void cast_block(void *y, const void *x, int64_t n, ls_dtype y_dtype)
+/* Same dtype on both sides: bytes, so a bf16 NaN keeps its payload through a copy. */
+LS_SIMD_CLONES static void cast_part(const void *op_args, int64_t begin, int64_t n)
 {
-    if (y_dtype == LS_DTYPE_BF16)
+    const ls_cast_args *args = op_args;
+    void *y = ls_out_at(args->y, begin, args->y_dtype);
+    const void *x = ls_at(args->x, begin, args->x_dtype);
+
+    if (args->y_dtype == args->x_dtype)
+        memcpy(y, x, (size_t)n * (size_t)ls_dtype_bytes(args->x_dtype));
+    else if (args->y_dtype == LS_DTYPE_BF16)
         for (int64_t i = 0; i < n; i++) ls_store(y, i, ls_load(x, i, LS_DTYPE_F32), LS_DTYPE_BF16);
     else
         for (int64_t i = 0; i < n; i++) ls_store(y, i, ls_load(x, i, LS_DTYPE_BF16), LS_DTYPE_F32);
@@ -40,50 +46,34 @@ ls_status ls_cpu_cast(void *stream, const ls_cast_args *args)
 {
     (void)stream;
     assert(args->n >= 0 && ls_dtype_computes(args->y_dtype) && ls_dtype_computes(args->x_dtype));
-    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
-
-    LS_OMP(omp parallel for schedule(static))
-    for (int64_t block = 0; block < n_blocks; block++) {
-        const int64_t begin = block * LS_BLOCK;
-        const int64_t n = ls_min_i64(LS_BLOCK, args->n - begin);
-        void *y = ls_out_at(args->y, begin, args->y_dtype);
-        const void *x = ls_at(args->x, begin, args->x_dtype);
-        if (args->y_dtype == args->x_dtype)
-            memcpy(y, x, (size_t)n * (size_t)ls_dtype_bytes(args->x_dtype));
-        else
-            cast_block(y, x, n, args->y_dtype);
-    }
+    ls_elements_run(args->n, cast_part, args);
     return LS_OK;
 }
 
-LS_INLINE void add_elements(void *y, const void *a, const void *b, int64_t n, ls_dtype dtype)
+LS_INLINE void add_elements(const ls_add_args *args, int64_t begin, int64_t n, ls_dtype dtype)
 {
+    void *y = ls_out_at(args->y, begin, dtype);
+    const void *a = ls_at(args->a, begin, dtype);
+    const void *b = ls_at(args->b, begin, dtype);
+
     LS_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         ls_store(y, i, ls_load(a, i, dtype) + ls_load(b, i, dtype), dtype);
 }
 
-LS_SIMD_CLONES static void add_block(void *y, const void *a, const void *b, int64_t n,
-                                     ls_dtype dtype)
+LS_SIMD_CLONES static void add_part(const void *op_args, int64_t begin, int64_t n)
 {
-    if (dtype == LS_DTYPE_BF16)
-        add_elements(y, a, b, n, LS_DTYPE_BF16);
+    const ls_add_args *args = op_args;
+    if (args->dtype == LS_DTYPE_BF16)
+        add_elements(args, begin, n, LS_DTYPE_BF16);
     else
-        add_elements(y, a, b, n, LS_DTYPE_F32);
+        add_elements(args, begin, n, LS_DTYPE_F32);
 }
 
 ls_status ls_cpu_add(void *stream, const ls_add_args *args)
 {
     (void)stream;
     assert(args->n >= 0 && ls_dtype_computes(args->dtype));
-    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
-
-    LS_OMP(omp parallel for schedule(static))
-    for (int64_t block = 0; block < n_blocks; block++) {
-        const int64_t begin = block * LS_BLOCK;
-        add_block(ls_out_at(args->y, begin, args->dtype), ls_at(args->a, begin, args->dtype),
-                  ls_at(args->b, begin, args->dtype), ls_min_i64(LS_BLOCK, args->n - begin),
-                  args->dtype);
-    }
+    ls_elements_run(args->n, add_part, args);
     return LS_OK;
 }

@@ -9,37 +9,33 @@
 #include "ops.h"
 #include "vec.h"
 
-LS_INLINE void forward_elements(void *y, const void *gate, const void *up, int64_t n,
+LS_INLINE void forward_elements(const ls_swiglu_forward_args *args, int64_t begin, int64_t n,
                                 ls_dtype dtype)
 {
+    void *y = ls_out_at(args->y, begin, dtype);
+    const void *gate = ls_at(args->gate, begin, dtype);
+    const void *up = ls_at(args->up, begin, dtype);
+
     for (int64_t i = 0; i < n; i++) {
         const float x = ls_load(gate, i, dtype);
         ls_store(y, i, x / (1.0f + ls_exp(-x)) * ls_load(up, i, dtype), dtype);
     }
 }
 
-LS_SIMD_CLONES static void forward_block(void *y, const void *gate, const void *up, int64_t n,
-                                         ls_dtype dtype)
+LS_SIMD_CLONES static void forward_part(const void *op_args, int64_t begin, int64_t n)
 {
-    if (dtype == LS_DTYPE_BF16)
-        forward_elements(y, gate, up, n, LS_DTYPE_BF16);
+    const ls_swiglu_forward_args *args = op_args;
+    if (args->dtype == LS_DTYPE_BF16)
+        forward_elements(args, begin, n, LS_DTYPE_BF16);
     else
-        forward_elements(y, gate, up, n, LS_DTYPE_F32);
+        forward_elements(args, begin, n, LS_DTYPE_F32);
 }
 
 ls_status ls_cpu_swiglu_forward(void *stream, const ls_swiglu_forward_args *args)
 {
     (void)stream;
     assert(args->n >= 0 && ls_dtype_computes(args->dtype));
-    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
-
-    LS_OMP(omp parallel for schedule(static))
-    for (int64_t block = 0; block < n_blocks; block++) {
-        const int64_t begin = block * LS_BLOCK;
-        forward_block(ls_out_at(args->y, begin, args->dtype), ls_at(args->gate, begin, args->dtype),
-                      ls_at(args->up, begin, args->dtype), ls_min_i64(LS_BLOCK, args->n - begin),
-                      args->dtype);
-    }
+    ls_elements_run(args->n, forward_part, args);
     return LS_OK;
 }
 
@@ -64,9 +60,9 @@ LS_INLINE void backward_elements(const ls_swiglu_backward_args *args, int64_t be
     }
 }
 
-LS_SIMD_CLONES static void backward_block(const ls_swiglu_backward_args *args, int64_t begin,
-                                          int64_t n)
+LS_SIMD_CLONES static void backward_part(const void *op_args, int64_t begin, int64_t n)
 {
+    const ls_swiglu_backward_args *args = op_args;
     if (args->dtype == LS_DTYPE_BF16)
         backward_elements(args, begin, n, LS_DTYPE_BF16);
     else
@@ -77,12 +73,6 @@ ls_status ls_cpu_swiglu_backward(void *stream, const ls_swiglu_backward_args *ar
 {
     (void)stream;
     assert(args->n >= 0 && ls_dtype_computes(args->dtype));
-    const int64_t n_blocks = ls_blocks(args->n, LS_BLOCK);
-
-    LS_OMP(omp parallel for schedule(static))
-    for (int64_t block = 0; block < n_blocks; block++) {
-        const int64_t begin = block * LS_BLOCK;
-        backward_block(args, begin, ls_min_i64(LS_BLOCK, args->n - begin));
-    }
+    ls_elements_run(args->n, backward_part, args);
     return LS_OK;
 }

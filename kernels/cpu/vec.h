@@ -10,9 +10,10 @@
  *
  * The parts are for the loops inside one function: a clone sees only what is inlined into it, and
  * the body of an OpenMP region is not cloned.  So an op is a driver that splits rows or blocks
- * among threads, and a LS_SIMD_CLONES function that does one part.
+ * among threads, and a LS_SIMD_CLONES function that does one part; ls_elements_run() is the driver
+ * of ops whose elements do not depend on each other.
  *
- * Layer: kernels, private to kernels/cpu.  Threads: pure functions.
+ * Layer: kernels, private to kernels/cpu.  Threads: pure functions but for ls_elements_run().
  */
 #ifndef LS_VEC_H
 #define LS_VEC_H
@@ -92,6 +93,23 @@ LS_INLINE void *ls_out_at(void *y, int64_t i, ls_dtype dtype)
 LS_INLINE int ls_dtype_computes(ls_dtype dtype)
 {
     return dtype == LS_DTYPE_F32 || dtype == LS_DTYPE_BF16;
+}
+
+/* ---- elementwise ops ------------------------------------------------------------------------- */
+
+/* The elements begin .. begin + n of the op whose args are given, n <= LS_BLOCK. */
+typedef void ls_elements_part(const void *args, int64_t begin, int64_t n);
+
+/* Run part over n elements, in blocks that threads share. */
+static inline void ls_elements_run(int64_t n, ls_elements_part *part, const void *args)
+{
+    const int64_t n_blocks = ls_blocks(n, LS_BLOCK);
+
+    LS_OMP(omp parallel for schedule(static))
+    for (int64_t block = 0; block < n_blocks; block++) {
+        const int64_t begin = block * LS_BLOCK;
+        part(args, begin, ls_min_i64(LS_BLOCK, n - begin));
+    }
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */

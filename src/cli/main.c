@@ -1,6 +1,8 @@
 /* main.c - longspan COMMAND ...: find the command, run it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 
@@ -31,9 +33,30 @@ static int print_version(void)
     return EXIT_DONE;
 }
 
+/*
+ * Let threads sleep where they wait for each other.  By default they spin, and on a machine that
+ * does anything else a spinning thread keeps the one it waits for off its core.  OpenMP reads its
+ * environment before main, so that the program starts again; where that fails it goes on as it is.
+ */
+static void stop_threads_spinning(char **argv)
+{
+#if defined(LS_HAVE_OPENMP)
+    char path[4096];
+    if (getenv("OMP_WAIT_POLICY") != NULL || setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0) return;
+    path[length] = '\0';
+    execv(path, argv);
+#else
+    (void)argv;
+#endif
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+
+    stop_threads_spinning(argv);
 
     if (strcmp(name, "--version") == 0) return print_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {

@@ -7,6 +7,7 @@
 #include "checkpoint_dir.h"
 #include "directory.h"
 #include "job.h"
+#include "run_warning.h"
 #include "weights.h"
 
 #define PATH_BYTES 4096
@@ -57,6 +58,7 @@ ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
                        "data.valid: the run file names no held-out data; give data.valid or "
                        "data.valid_fraction");
     LS_TRY(ls_trainer_open(config, model, &trainer_options, &trainer));
+    if (!options->quiet) ls_run_warnings_print(config, model);
     ls_status status = ls_job_load(&trainer, checkpoint, options);
     if (status == LS_OK) status = ls_trainer_eval(&trainer, INT64_MAX / 2, losses);
     ls_trainer_close(&trainer);

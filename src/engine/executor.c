@@ -61,9 +61,9 @@ ls_status ls_executor_run(const ls_executor *executor, ls_segment_kind segment)
     int64_t failed = -1;
 
     for (int64_t i = first; i < end; i++) {
-        committed = committed || plan->steps[i].commit;
         stopped = !committed && executor->stop != NULL && executor->stop(executor->context);
         if (stopped || submit_step(executor, i) != LS_OK) break; /* sync tells the failure */
+        committed = committed || plan->steps[i].commit;
     }
     const ls_status status = ls_device_sync(executor->device, &failed);
     if (status != LS_OK && failed >= 0) {

@@ -11,6 +11,7 @@
 
 #include "choices.h"
 #include "json.h"
+#include "run_warning.h"
 
 #define TEXT_BYTES 512
 
@@ -95,6 +96,20 @@ static ls_status add_model(const ls_trainer *t, cJSON *run)
     return ls_json_add(run, "model", model);
 }
 
+/* The lines that stderr was given too, unless --quiet; most often none. */
+static ls_status add_warnings(const ls_trainer *t, cJSON *run)
+{
+    cJSON *warnings = cJSON_CreateArray();
+    char text[LS_RUN_WARNING_BYTES];
+
+    LS_TRY(ls_json_add(run, "warnings", warnings));
+    if (!ls_run_warning_positions(t->config, t->model, text)) return LS_OK;
+    cJSON *warning = cJSON_CreateString(text);
+    if (cJSON_AddItemToArray(warnings, warning)) return LS_OK;
+    cJSON_Delete(warning);
+    return LS_FAIL(LS_ERR_NO_MEMORY, "run.json");
+}
+
 /* Why a key of the record is null. */
 static ls_status add_missing(cJSON *run)
 {
@@ -137,10 +152,11 @@ static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const 
     LS_TRY(add_plan(t, run));
     cJSON *build = cJSON_CreateObject();
     LS_TRY(ls_json_add(run, "build", build));
-    LS_TRY(add_text(build, "compiler", __VERSION__));
+    LS_TRY(add_text(build, "compiler", LS_COMPILER));
     LS_TRY(add_text(build, "matmul", ops->kernel_name(LS_OP_matmul, t->config->precision)));
     LS_TRY(add_text(build, "attention",
                     ops->kernel_name(LS_OP_attention_forward, t->config->precision)));
+    LS_TRY(add_warnings(t, run));
     return add_missing(run);
 }
 

@@ -19,6 +19,7 @@
 #include "progress.h"
 #include "record.h"
 #include "run_file.h"
+#include "run_warning.h"
 
 #define PATH_BYTES 4096
 
@@ -303,6 +304,7 @@ static ls_status dry_run(training *t, const ls_model_config *model)
 {
     const ls_trainer_options options = {.train = true};
     LS_TRY(ls_trainer_open(t->config, model, &options, &t->trainer));
+    if (!t->options->quiet) ls_run_warnings_print(t->config, model);
     print_plan(t);
     return LS_OK;
 }
@@ -321,6 +323,7 @@ static void note_start(training *t)
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
                      ops->kernel_name(LS_OP_matmul, t->config->precision),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision));
+    if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model);
 }
 
 static void note_op_times(training *t)

@@ -11,8 +11,6 @@
  * Only blocks >= b touch dk, dv of block b, so they are final when block b reaches its last stage.
  * Sums over several paths (dh) and over tokens (weight gradients, dq, dk, dv) are fp32.
  */
-#include <math.h>
-
 #include "decoder_builder.h"
 
 static void emit_swiglu_backward(builder *b, int64_t n)
@@ -61,24 +59,13 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
 
 static void emit_attention_backward(builder *b, int32_t layer, token_range block)
 {
-    const ls_decoder_shape *s = &b->o->shape;
     const token_range keys = {0, block.first + block.n};
     const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
 
     if (b->status != LS_OK) return;
     for (int64_t first = 0; first < keys.n; first += size) {
         const token_range part = cut_range(keys, first, size);
-        const ls_op_args args = {.attention_backward = {.N = block.n,
-                                                        .M = part.n,
-                                                        .H = s->H,
-                                                        .G = s->G,
-                                                        .K = s->K,
-                                                        .q_start = block.first,
-                                                        .k_start = part.first,
-                                                        .window = b->o->window,
-                                                        .scale = 1.0f / sqrtf((float)s->K),
-                                                        .accumulate = first > 0,
-                                                        .dtype = b->o->dtype}};
+        const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, part)}};
         emit(b, LS_OP_attention_backward, &args,
              (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
                          rows_view(b, (row_tensor){b->dv, 0}, part),

@@ -7,6 +7,8 @@
 #ifndef LS_DECODER_BUILDER_H
 #define LS_DECODER_BUILDER_H
 
+#include <math.h>
+
 #include "decoder.h"
 
 /* Rows of a tensor that holds rows [base, base + dims[0]) of the token axis. */
@@ -76,6 +78,13 @@ void emit_linear_dx(builder *b, ls_view dx, ls_view dy, int32_t param, int64_t n
 void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n);
 void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm, ls_view dy,
                            ls_view x, ls_view r, int64_t n);
+
+/* The fields of attention(block, part of the keys) that forward and backward must agree on. */
+#define ATTENTION_FIELDS(b, block, part)                                                           \
+    .N = (block).n, .M = (part).n, .H = (b)->o->shape.H, .G = (b)->o->shape.G,                     \
+    .K = (b)->o->shape.K, .q_start = (block).first, .k_start = (part).first,                       \
+    .window = (b)->o->window, .scale = 1.0f / sqrtf((float)(b)->o->shape.K),                       \
+    .accumulate = (part).first > 0, .dtype = (b)->o->dtype
 
 /* ---- parts ---- */
 void emit_forward(builder *b); /* embedding and all layers */

@@ -6,7 +6,6 @@
  *   attention          of the block's queries against keys 0 .. end of block, by key blocks
  *   each chunk of it   y = x + O Wo^T; h2 = norm(y); x' = y + (silu(h2 Wg^T) * h2 Wu^T) Wd^T
  */
-#include <math.h>
 #include <stddef.h>
 
 #include "decoder_builder.h"
@@ -52,25 +51,14 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
 void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
                     row_tensor lse)
 {
-    const ls_decoder_shape *s = &b->o->shape;
     const token_range keys = {0, block.first + block.n};
     const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
 
     if (b->status != LS_OK) return;
     for (int64_t first = 0; first < keys.n; first += size) {
         const token_range part = cut_range(keys, first, size);
-        const ls_op_args args = {.attention_forward = {.N = block.n,
-                                                       .M = part.n,
-                                                       .H = s->H,
-                                                       .G = s->G,
-                                                       .K = s->K,
-                                                       .q_start = block.first,
-                                                       .k_start = part.first,
-                                                       .window = b->o->window,
-                                                       .scale = 1.0f / sqrtf((float)s->K),
-                                                       .accumulate = first > 0,
-                                                       .last = first + part.n == keys.n,
-                                                       .dtype = b->o->dtype}};
+        const ls_op_args args = {.attention_forward = {ATTENTION_FIELDS(b, block, part),
+                                                       .last = first + part.n == keys.n}};
         const bool one_part = part.n == keys.n;
         emit(b, LS_OP_attention_forward, &args,
              (ls_view[]){rows_view(b, o, block), rows_view(b, lse, block),

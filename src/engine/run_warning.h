@@ -1,0 +1,27 @@
+/*
+ * run_warning.h - what a run may do, although often nobody meant it to.
+ *
+ * A warning is one line: on stderr when the job starts, and in the "warnings" of run.json.
+ *
+ * Layer: engine.  Threads: none.
+ */
+#ifndef LS_RUN_WARNING_H
+#define LS_RUN_WARNING_H
+
+#include "model_config.h"
+#include "run_config.h"
+
+#define LS_RUN_WARNING_BYTES 1024
+
+/*
+ * Whether sequences are longer than the model's max_position_embeddings.  Rotary positions have no
+ * end of their own, so the run is sound; whether it is wanted, only the user knows.
+ *   text  [out] where it returns true: both numbers, what follows, and the remedy
+ */
+bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config *model,
+                              char text[LS_RUN_WARNING_BYTES]);
+
+/* All warnings of the run, a line each, to stderr. */
+void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model);
+
+#endif
