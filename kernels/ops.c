@@ -1,9 +1,11 @@
-/* ops.c - what each op's operands are, and the dispatch by op. */
+/* ops.c - what each op's operands and fields are, and the dispatch by op. */
 #include "ops.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
+
+/* ---- operands ------------------------------------------------------------------------------ */
 
 #define READ       LS_ACCESS_READ
 #define WRITE      LS_ACCESS_WRITE
@@ -126,6 +128,91 @@ ls_access ls_op_access(ls_op op, const ls_op_args *args, int slot)
     return (ls_access)operand->access;
 }
 
+/* ---- fields -------------------------------------------------------------------------------- */
+
+/* The member's own type says how it is read, so that neither can change alone. */
+#define FIELD(op, field)                                                                           \
+    {                                                                                              \
+#field, (uint16_t)offsetof(ls_##op##_args, field),                                         \
+            _Generic(((ls_##op##_args *)0)->field, int64_t                                         \
+                     : LS_FIELD_I64, int32_t                                                       \
+                     : LS_FIELD_I32, float                                                         \
+                     : LS_FIELD_F32, ls_dtype                                                      \
+                     : LS_FIELD_DTYPE)                                                             \
+    }
+
+static const ls_op_field zero_fields[] = {FIELD(zero, bytes)};
+static const ls_op_field cast_fields[] = {FIELD(cast, n), FIELD(cast, y_dtype),
+                                          FIELD(cast, x_dtype)};
+static const ls_op_field add_fields[] = {FIELD(add, n), FIELD(add, dtype)};
+static const ls_op_field embedding_forward_fields[] = {
+    FIELD(embedding_forward, N), FIELD(embedding_forward, D), FIELD(embedding_forward, V),
+    FIELD(embedding_forward, dtype)};
+static const ls_op_field embedding_backward_fields[] = {
+    FIELD(embedding_backward, N), FIELD(embedding_backward, D), FIELD(embedding_backward, V),
+    FIELD(embedding_backward, dtype)};
+static const ls_op_field rmsnorm_forward_fields[] = {
+    FIELD(rmsnorm_forward, N), FIELD(rmsnorm_forward, D), FIELD(rmsnorm_forward, eps),
+    FIELD(rmsnorm_forward, dtype)};
+static const ls_op_field rmsnorm_backward_fields[] = {
+    FIELD(rmsnorm_backward, N), FIELD(rmsnorm_backward, D), FIELD(rmsnorm_backward, accumulate_dx),
+    FIELD(rmsnorm_backward, accumulate_dw), FIELD(rmsnorm_backward, dtype)};
+static const ls_op_field rope_fields[] = {
+    FIELD(rope, N),       FIELD(rope, heads),   FIELD(rope, K),      FIELD(rope, P),
+    FIELD(rope, inverse), FIELD(rope, y_dtype), FIELD(rope, x_dtype)};
+static const ls_op_field matmul_fields[] = {FIELD(matmul, M),        FIELD(matmul, N),
+                                            FIELD(matmul, K),        FIELD(matmul, trans_a),
+                                            FIELD(matmul, trans_b),  FIELD(matmul, accumulate),
+                                            FIELD(matmul, ab_dtype), FIELD(matmul, c_dtype)};
+static const ls_op_field attention_forward_fields[] = {
+    FIELD(attention_forward, N),       FIELD(attention_forward, M),
+    FIELD(attention_forward, H),       FIELD(attention_forward, G),
+    FIELD(attention_forward, K),       FIELD(attention_forward, q_start),
+    FIELD(attention_forward, k_start), FIELD(attention_forward, window),
+    FIELD(attention_forward, scale),   FIELD(attention_forward, accumulate),
+    FIELD(attention_forward, last),    FIELD(attention_forward, dtype)};
+static const ls_op_field attention_delta_fields[] = {
+    FIELD(attention_delta, N), FIELD(attention_delta, H), FIELD(attention_delta, K),
+    FIELD(attention_delta, dtype)};
+static const ls_op_field attention_backward_fields[] = {
+    FIELD(attention_backward, N),       FIELD(attention_backward, M),
+    FIELD(attention_backward, H),       FIELD(attention_backward, G),
+    FIELD(attention_backward, K),       FIELD(attention_backward, q_start),
+    FIELD(attention_backward, k_start), FIELD(attention_backward, window),
+    FIELD(attention_backward, scale),   FIELD(attention_backward, accumulate),
+    FIELD(attention_backward, dtype)};
+static const ls_op_field swiglu_forward_fields[] = {FIELD(swiglu_forward, n),
+                                                    FIELD(swiglu_forward, dtype)};
+static const ls_op_field swiglu_backward_fields[] = {FIELD(swiglu_backward, n),
+                                                     FIELD(swiglu_backward, dtype)};
+static const ls_op_field cross_entropy_fields[] = {FIELD(cross_entropy, N), FIELD(cross_entropy, V),
+                                                   FIELD(cross_entropy, dtype)};
+static const ls_op_field sumsq_fields[] = {FIELD(sumsq, n)};
+static const ls_op_field norm_finish_fields[] = {
+    FIELD(norm_finish, n), FIELD(norm_finish, clip_norm), FIELD(norm_finish, beta1),
+    FIELD(norm_finish, beta2)};
+static const ls_op_field adamw_fields[] = {
+    FIELD(adamw, n),    FIELD(adamw, beta1),        FIELD(adamw, beta2),
+    FIELD(adamw, eps),  FIELD(adamw, weight_decay), FIELD(adamw, lr_scale),
+    FIELD(adamw, dtype)};
+
+const ls_op_field *ls_op_fields(ls_op op, int *n)
+{
+    static const struct {
+        const ls_op_field *fields;
+        int n;
+    } lists[LS_OP_COUNT] = {
+#define LIST(name) [LS_OP_##name] = {name##_fields, sizeof name##_fields / sizeof(ls_op_field)},
+        LS_OP_LIST(LIST)
+#undef LIST
+    };
+    assert((unsigned)op < LS_OP_COUNT);
+    *n = lists[op].n;
+    return lists[op].fields;
+}
+
+/* ---- FLOPs --------------------------------------------------------------------------------- */
+
 /* Pairs of the causal triangle where queries [q, q + N) meet keys [k, k + M). */
 static double causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
 {
@@ -160,6 +247,8 @@ double ls_op_flops(ls_op op, const ls_op_args *args, double pairs)
     default: return 0.0; /* memory-bound: counted by bytes, not FLOPs */
     }
 }
+
+/* ---- dispatch ------------------------------------------------------------------------------ */
 
 ls_status ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args)
 {

@@ -246,9 +246,7 @@ typedef struct ls_update_control {
     int64_t skipped;          /* steps skipped since the run began */
     int64_t skipped_in_a_row; /* consecutive skipped steps up to now */
     float coefficient;        /* out of norm_finish: gradients are multiplied by it */
-    float loss_scale;         /* in: 1 / labels of the whole step */
     int32_t skip;             /* out of norm_finish: 1 = this step changes nothing */
-    int32_t reserved;
 } ls_update_control;
 
 /*
@@ -357,6 +355,23 @@ typedef struct ls_op_info {
 
 /* The description of op; never NULL for a valid op. */
 const ls_op_info *ls_op_describe(ls_op op);
+
+typedef enum ls_field_type {
+    LS_FIELD_I64 = 0, /* int64_t */
+    LS_FIELD_I32,     /* int32_t */
+    LS_FIELD_F32,     /* float */
+    LS_FIELD_DTYPE,   /* ls_dtype */
+} ls_field_type;
+
+/* A scalar of an args struct.  Operands and fields together are the whole struct. */
+typedef struct ls_op_field {
+    const char *name;
+    uint16_t offset; /* in ls_op_args */
+    uint8_t type;    /* ls_field_type */
+} ls_op_field;
+
+/* The scalars of op's args in their order there; n is how many. */
+const ls_op_field *ls_op_fields(ls_op op, int *n);
 
 /* How op with these args touches operand slot. */
 ls_access ls_op_access(ls_op op, const ls_op_args *args, int slot);

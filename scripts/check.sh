@@ -123,6 +123,23 @@ make_seeds() {
     # Megatron index: uint16, one sequence of two tokens, one document
     printf '%b' 'MMIDIDX\0\0' '\01\0\0\0\0\0\0\0' '\010' '\01\0\0\0\0\0\0\0' '\02\0\0\0\0\0\0\0' \
         '\02\0\0\0' '\0\0\0\0\0\0\0\0' '\0\0\0\0\0\0\0\0' '\01\0\0\0\0\0\0\0' >"$seeds/tiny.idx"
+    # the plan of a segment of two steps: a batch, which a lookup in a table waits for
+    cat >"$seeds/tiny.plan" <<'END'
+longspan-plan 1
+counts arenas=1 tensors=3 groups=3 carries=1 steps=2 waits=2
+arena 0 place=host bytes=1024
+tensor embed dims=8x4 dtype=F32 role=weights layer=- param=0 persistent arena=0 offset=0 bytes=128 group=0
+tensor tokens dims=5 dtype=I32 role=batch layer=- param=- arena=0 offset=256 bytes=20 group=1
+tensor x dims=5x4 dtype=F32 role=x layer=0 param=- arena=0 offset=512 bytes=80 group=2
+carry ~0 lane=compute group=1 ends step=1 step+save=- eval=- drain=-
+segment step first=0 steps=2
+segment step+save first=0 steps=0
+segment eval first=0 steps=0
+segment drain first=0 steps=0
+step 0 batch disk_in batch layer=- chunk=0 flops=0 bytes=20 w:tokens+0:20 waits=~0
+step 1 embedding_forward compute forward layer=- chunk=- flops=0x1p-1 bytes=228 y=w:x+0:80 w=r:embed+0:128 tokens=r:tokens+0:20 N=5 D=4 V=8 dtype=F32 waits=0
+end
+END
 }
 
 # fuzz SECONDS: runs every fuzz target of the clang build.

@@ -45,6 +45,12 @@ static inline ls_status fill_model_batch(void *context, int64_t micro_batch)
     const int64_t T = m->instance.decoder.options.S * m->instance.decoder.options.sequences;
     const int64_t first = micro_batch * T;
     int64_t *doc_start = ls_instance_tensor(&m->instance, in->doc_start);
+    int64_t labels = 0;
+
+    for (int64_t n = 0; n < m->batch->rows; n++) labels += m->batch->targets[n] >= 0;
+    if (in->loss_scale >= 0)
+        *(float *)ls_instance_tensor(&m->instance, in->loss_scale) =
+            labels > 0 ? (float)(1.0 / (double)labels) : 0.0f;
 
     memcpy(ls_instance_tensor(&m->instance, in->tokens), m->batch->tokens + first,
            (size_t)T * sizeof(int32_t));
@@ -69,12 +75,15 @@ static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
     return LS_OK;
 }
 
-/* Open at its final address; every byte of the arena starts as NaN. */
-static inline void open_model(model *m, const ls_decoder_options *options, const model_batch *batch,
-                              double theta)
+/* Open at its final address, with this many threads for ops (0: all cores); every byte of the
+ * arena starts as NaN. */
+static inline void open_model_threads(model *m, const ls_decoder_options *options,
+                                      const model_batch *batch, double theta, int threads)
 {
     const ls_instance_options instance = {
-        .batch = fill_model_batch, .loss = collect_model_losses, .context = m};
+        .compute_threads = threads,
+        .optimizer_threads = threads,
+        .calls = {[LS_CALL_BATCH] = fill_model_batch, [LS_CALL_LOSS] = collect_model_losses}};
     memset(m, 0, sizeof *m);
     m->batch = batch;
     assert_int_equal(batch->rows, options->S * options->sequences * options->accumulate);
@@ -94,6 +103,12 @@ static inline void open_model(model *m, const ls_decoder_options *options, const
     }
 }
 
+static inline void open_model(model *m, const ls_decoder_options *options, const model_batch *batch,
+                              double theta)
+{
+    open_model_threads(m, options, batch, theta, 0);
+}
+
 static inline void close_model(model *m)
 {
     ls_loss_stats_close(&m->losses);
@@ -103,12 +118,9 @@ static inline void close_model(model *m)
 /* One step, as far as it gets. */
 static inline ls_status run_model(model *m, double lr)
 {
-    int64_t labels = 0;
-    for (int64_t n = 0; n < m->batch->rows; n++) labels += m->batch->targets[n] >= 0;
     m->control->lr = lr;
-    m->control->loss_scale = labels > 0 ? (float)(1.0 / (double)labels) : 0.0f;
     ls_loss_stats_reset(&m->losses);
-    return ls_instance_run(&m->instance, LS_SEGMENT_STEP);
+    return ls_instance_run(&m->instance, LS_SEGMENT_STEP, m);
 }
 
 /* One step; lr 0 leaves the weights alone (decay is multiplied by it too).  Returns the loss. */

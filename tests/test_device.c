@@ -112,12 +112,14 @@ static void an_op_runs_and_is_counted(void **state)
     const ls_op_args args = {.add = {.y = y, .a = a, .b = b, .n = 4, .dtype = LS_DTYPE_F32}};
 
     (void)state;
-    assert_int_equal(ls_device_submit_op(d, 2, 0, LS_OP_add, &args), LS_OK);
-    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(ls_device_running(d, 2), -1);
+    assert_int_equal(ls_device_submit_op(d, 2, 7, LS_OP_add, &args), LS_OK);
+    ls_device_wait(d, 2, ls_device_ticket(d, 2));
     for (int i = 0; i < 4; i++) assert_true(y[i] == a[i] + b[i]);
     assert_int_equal(ls_device_stats(d, 2).op_calls[LS_OP_add], 1);
-    ls_device_stats_reset(d);
-    assert_int_equal(ls_device_stats(d, 2).op_calls[LS_OP_add], 0);
+    assert_int_equal(ls_device_running(d, 2), 7);
+    assert_int_equal(ls_device_running(d, 1), -1);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
     ls_device_close(d);
 }
 

@@ -30,11 +30,12 @@ ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_
 /* ---- the model, and what a step may change in it ------------------------------------------- */
 
 typedef struct probe {
-    model m; /* first: it is the context of the executor's callbacks, and so is the probe */
+    model m; /* first: it is the job of the executor's calls, and so is the probe */
     ls_update_control control;
     unsigned char *saved;          /* weights, lo, m, v of each parameter, end to end */
     int64_t stop_at, asked;        /* the query that answers yes, and all after it; 0: none */
     int64_t fail_batch, fail_loss; /* micro-batch; -1: none */
+    bool fail_schedule, fail_report;
 } probe;
 
 static bool stop_from(void *context)
@@ -56,6 +57,20 @@ static ls_status collect_or_fail(void *context, int64_t micro_batch)
     const probe *p = context;
     if (micro_batch == p->fail_loss) return LS_FAIL(LS_ERR_IO, "injected");
     return collect_model_losses(context, micro_batch);
+}
+
+static ls_status schedule_or_fail(void *context, int64_t chunk)
+{
+    const probe *p = context;
+    (void)chunk;
+    return p->fail_schedule ? LS_FAIL(LS_ERR_IO, "injected") : LS_OK;
+}
+
+static ls_status report_or_fail(void *context, int64_t chunk)
+{
+    const probe *p = context;
+    (void)chunk;
+    return p->fail_report ? LS_FAIL(LS_ERR_IO, "injected") : LS_OK;
 }
 
 static void make_batch(model_batch *batch)
@@ -144,8 +159,11 @@ static void open_probe(probe *p)
     open_model(&p->m, &options, &batch, 10000.0);
     p->fail_batch = p->fail_loss = -1;
     p->m.instance.executor.stop = stop_from;
-    p->m.instance.executor.batch = fill_or_fail;
-    p->m.instance.executor.loss = collect_or_fail;
+    p->m.instance.executor.stop_context = p;
+    p->m.instance.calls[LS_CALL_BATCH] = fill_or_fail;
+    p->m.instance.calls[LS_CALL_LOSS] = collect_or_fail;
+    p->m.instance.calls[LS_CALL_SCHEDULE] = schedule_or_fail;
+    p->m.instance.calls[LS_CALL_REPORT] = report_or_fail;
     ls_weights_random(&p->m.instance, 11, 0.1);
     step_model(&p->m, 1e-2);
     p->saved = take_states(p);
@@ -171,8 +189,7 @@ static ls_status run_second_step(probe *p, int64_t stop_at)
 static void assert_nothing_changed(const probe *p)
 {
     ls_update_control before = p->control;
-    before.loss_scale = p->m.control->loss_scale; /* two inputs */
-    before.lr = p->m.control->lr;
+    before.lr = p->m.control->lr; /* an input */
     visit_states(p, compare, p->saved);
     assert_memory_equal(&before, p->m.control, sizeof before);
 }
@@ -233,7 +250,7 @@ static void an_evaluation_stops_anywhere(void **state)
     const int64_t n_steps = p.m.instance.plan.segment_steps[LS_SEGMENT_EVAL];
     for (p.stop_at = 1; p.stop_at <= n_steps + 1; p.stop_at++) {
         p.asked = 0;
-        assert_int_equal(ls_instance_run(&p.m.instance, LS_SEGMENT_EVAL),
+        assert_int_equal(ls_instance_run(&p.m.instance, LS_SEGMENT_EVAL, &p),
                          p.stop_at <= n_steps ? LS_ERR_STOPPED : LS_OK);
     }
     assert_nothing_changed(&p);
@@ -263,7 +280,7 @@ static void fail_op(probe *p, int64_t step)
     fault_op = plan->steps[step].op;
     fault_call = calls_of_op = 0;
     for (int64_t s = plan->segment_first[LS_SEGMENT_STEP]; s < step; s++) {
-        if (plan->steps[s].kind != LS_STEP_OP || plan->steps[s].op != fault_op) continue;
+        if (plan->steps[s].kind != LS_CALL_OP || plan->steps[s].op != fault_op) continue;
         assert_int_equal(plan->steps[s].lane, plan->steps[step].lane); /* called in this order */
         fault_call++;
     }
@@ -284,14 +301,17 @@ static void every_failing_step_is_named(void **state)
 
     for (int64_t s = first; s < first + plan->segment_steps[LS_SEGMENT_STEP]; s++) {
         const ls_step *step = &plan->steps[s];
-        if (step->kind == LS_STEP_OP) {
+        if (step->kind == LS_CALL_OP) {
             fail_op(&p, s);
             continue;
         }
-        if (step->kind == LS_STEP_BATCH) p.fail_batch = step->chunk;
-        if (step->kind == LS_STEP_LOSS) p.fail_loss = step->chunk;
+        if (step->kind == LS_CALL_BATCH) p.fail_batch = step->chunk;
+        if (step->kind == LS_CALL_LOSS) p.fail_loss = step->chunk;
+        p.fail_schedule = step->kind == LS_CALL_SCHEDULE;
+        p.fail_report = step->kind == LS_CALL_REPORT;
         check_failure(&p, s, LS_ERR_IO);
         p.fail_batch = p.fail_loss = -1;
+        p.fail_schedule = p.fail_report = false;
     }
     assert_int_equal(run_second_step(&p, 0), LS_OK); /* usable again, and nothing is left over */
     visit_states(&p, compare, whole);

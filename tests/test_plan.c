@@ -1,221 +1,230 @@
 /*
- * test_plan.c - the lowering of real decoder tapes obeys the plan's laws.
- *
- * An independent model of the order (reachability over lane order and waits, by breadth-first
- * search) says whether each conflicting pair of steps is ordered, and whether any wait is spare.
+ * test_plan.c - real decoder tapes become plans: who lies where, who runs on which lane, what is
+ * computed twice.  The order of the steps is proven in test_plan_check.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "arena.h"
+#include "plan_test.h"
 
-#include <cmocka.h>
+/* ---- where tensors lie --------------------------------------------------------------------- */
 
-#include "decoder.h"
-#include "plan.h"
-
-static ls_decoder_options small_options(void)
+static ls_decoder_options evaluation_options(void)
 {
-    return (ls_decoder_options){
-        .shape = {.V = 37, .D = 16, .F = 24, .L = 2, .H = 4, .G = 2, .K = 8, .eps = 1e-5f},
-        .dtype = LS_DTYPE_BF16,
-        .S = 12,
-        .sequences = 2,
-        .accumulate = 2,
-        .chunk = 5,
-        .query_block = 10,
-        .key_block = 7,
-        .loss_rows = 7,
-        .train = true,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f};
+    ls_decoder_options options = grouped_options();
+    options.train = false;
+    return options;
 }
 
-static void build(const ls_decoder_options *options, ls_decoder *decoder, ls_plan *plan)
+static bool spans_overlap(const ls_span *a, const ls_span *b)
 {
-    assert_int_equal(ls_decoder_build(options, decoder), LS_OK);
-    assert_int_equal(ls_plan_lower(&decoder->tape, &ls_ops_cpu, plan), LS_OK);
+    return a->arena == b->arena && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
 }
 
-static void spans_are_disjoint_and_inside(void **state)
+static bool touches(const ls_plan *plan, int64_t step, int32_t tensor)
 {
-    const ls_decoder_options options = small_options();
-    ls_decoder decoder;
-    ls_plan plan;
-
-    (void)state;
-    build(&options, &decoder, &plan);
-    for (int32_t i = 0; i < plan.n_tensors; i++) {
-        const ls_span a = plan.tensors[i].span;
-        assert_true(a.bytes == ls_tensor_bytes(&plan.tensors[i].tensor));
-        assert_true(a.offset % 256 == 0);
-        assert_true(a.offset + a.bytes <= plan.arenas[a.arena].bytes);
-        for (int32_t j = 0; j < i; j++) {
-            const ls_span b = plan.tensors[j].span;
-            assert_true(a.arena != b.arena || a.offset + a.bytes <= b.offset ||
-                        b.offset + b.bytes <= a.offset);
-        }
-    }
-    uint64_t by_role = 0;
-    for (int role = 0; role < LS_ROLE_COUNT; role++)
-        by_role += ls_plan_role_bytes(&plan, LS_PLACE_HOST, (ls_role)role);
-    assert_true(by_role <= ls_plan_place_bytes(&plan, LS_PLACE_HOST));
-    ls_plan_free(&plan);
-    ls_decoder_free(&decoder);
-}
-
-static bool conflict(const ls_plan *plan, const ls_step *a, const ls_step *b)
-{
-    for (int i = 0; i < a->n_operands; i++)
-        for (int j = 0; j < b->n_operands; j++) {
-            const ls_step_operand *x = &plan->operands[a->first_operand + i];
-            const ls_step_operand *y = &plan->operands[b->first_operand + j];
-            if (x->tensor < 0 || x->tensor != y->tensor) continue;
-            if (!((x->access | y->access) & LS_ACCESS_WRITE)) continue;
-            if (x->span.offset < y->span.offset + y->span.bytes &&
-                y->span.offset < x->span.offset + x->span.bytes)
-                return true;
-        }
+    const ls_step *s = &plan->steps[step];
+    for (int32_t i = 0; i < s->n_operands; i++)
+        if (plan->operands[s->first_operand + i].tensor == tensor) return true;
     return false;
 }
 
-/* before[i]: step first + i happens before `to`.  skip: a wait that is left out. */
-static void find_ancestors(const ls_plan *plan, int64_t first, int64_t to, int64_t skip,
-                           bool *before, int64_t *stack)
+/* Whether one of them is touched between two touches of the other, in one run of a segment. */
+static bool lives_overlap(const ls_plan *plan, int32_t a, int32_t b)
 {
-    int64_t n = 0;
-    memset(before, 0, (size_t)(to - first + 1) * sizeof *before);
-    before[to - first] = true;
-    stack[n++] = to;
-    while (n > 0) {
-        const int64_t s = stack[--n];
-        for (int64_t p = s - 1; p >= first; p--)
-            if (plan->steps[p].lane == plan->steps[s].lane) {
-                if (!before[p - first]) before[p - first] = true, stack[n++] = p;
-                break;
-            }
-        for (int64_t w = 0; w < plan->steps[s].n_waits; w++) {
-            const int64_t index = plan->steps[s].first_wait + w, on = plan->waits[index];
-            if (index != skip && !before[on - first]) before[on - first] = true, stack[n++] = on;
+    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
+        const int64_t first = plan->segment_first[segment];
+        int changes = 0; /* from steps of the one to steps of the other */
+        bool of_a = false, of_b = false;
+        for (int64_t s = first; s < first + plan->segment_steps[segment]; s++) {
+            const bool now_a = touches(plan, s, a), now_b = touches(plan, s, b);
+            if (now_a && now_b) return true;
+            changes += (now_a && of_b) || (now_b && of_a);
+            if (now_a || now_b) of_a = now_a, of_b = now_b;
         }
+        if (changes > 1) return true;
+    }
+    return false;
+}
+
+static bool only_compute_touches(const ls_plan *plan, int32_t tensor)
+{
+    for (int64_t s = 0; s < plan->n_steps; s++)
+        if (plan->steps[s].lane != LS_LANE_COMPUTE && touches(plan, s, tensor)) return false;
+    return true;
+}
+
+static void assert_may_share(const ls_plan *plan, int32_t a, int32_t b)
+{
+    assert_false(plan->tensors[a].tensor.persistent || plan->tensors[b].tensor.persistent);
+    assert_true(only_compute_touches(plan, a) && only_compute_touches(plan, b));
+    assert_false(lives_overlap(plan, a, b));
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + LS_ARENA_ALIGN - 1) / LS_ARENA_ALIGN * LS_ARENA_ALIGN;
+}
+
+static void tensors_share_bytes_only_while_one_is_dead(void **state)
+{
+    const ls_decoder_options shapes[] = {grouped_options(), tied_options(), saved_options(),
+                                         evaluation_options()};
+
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        ls_decoder decoder;
+        ls_plan plan;
+        uint64_t end = 0, apart = 0, by_role = 0, bytes = 0;
+
+        build_plan(&shapes[i], &decoder, &plan);
+        assert_int_equal(plan.n_arenas, 1);
+        for (int32_t a = 0; a < plan.n_tensors; a++) {
+            const ls_span *span = &plan.tensors[a].span;
+            assert_true(span->bytes == ls_tensor_bytes(&plan.tensors[a].tensor));
+            assert_true(span->offset % LS_ARENA_ALIGN == 0);
+            if (span->offset + span->bytes > end) end = span->offset + span->bytes;
+            apart += round_up(span->bytes);
+            bytes += span->bytes;
+            for (int32_t b = 0; b < a; b++)
+                if (spans_overlap(span, &plan.tensors[b].span)) assert_may_share(&plan, a, b);
+        }
+        assert_true(plan.arenas[0].bytes == round_up(end));
+        assert_true(ls_plan_place_bytes(&plan, LS_PLACE_HOST) == plan.arenas[0].bytes);
+        assert_true(plan.arenas[0].bytes < apart); /* or sharing is good for nothing */
+        for (int role = 0; role < LS_ROLE_COUNT; role++)
+            by_role += ls_plan_role_bytes(&plan, LS_PLACE_HOST, (ls_role)role);
+        assert_true(by_role == bytes);
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
     }
 }
 
-static bool segment_is_ordered(const ls_plan *plan, ls_segment_kind segment, int64_t skip)
-{
-    const int64_t first = plan->segment_first[segment], n = plan->segment_steps[segment];
-    bool *before = calloc((size_t)n, sizeof *before);
-    int64_t *stack = calloc((size_t)n, sizeof *stack);
-    bool ordered = true;
+/* ---- what bytes hold ----------------------------------------------------------------------- */
 
-    for (int64_t b = first; b < first + n && ordered; b++) {
-        bool cross = false;
-        for (int64_t a = first; a < b; a++)
-            cross = cross || (plan->steps[a].lane != plan->steps[b].lane &&
-                              conflict(plan, &plan->steps[a], &plan->steps[b]));
-        if (!cross) continue;
-        find_ancestors(plan, first, b, skip, before, stack);
-        for (int64_t a = first; a < b && ordered; a++)
-            if (conflict(plan, &plan->steps[a], &plan->steps[b])) ordered = before[a - first];
-    }
-    free(before);
-    free(stack);
-    return ordered;
+/* Each byte of a read was last written by the same tensor, in this segment unless it persists. */
+static void follow_contents(const ls_plan *plan, int segment, int32_t *holder)
+{
+    const int64_t first = plan->segment_first[segment];
+
+    for (uint64_t byte = 0; byte < plan->arenas[0].bytes; byte++) holder[byte] = -1;
+    for (int32_t t = 0; t < plan->n_tensors; t++)
+        for (uint64_t byte = 0; byte < plan->tensors[t].span.bytes; byte++)
+            if (plan->tensors[t].tensor.persistent) holder[plan->tensors[t].span.offset + byte] = t;
+    for (int64_t s = first; s < first + plan->segment_steps[segment]; s++)
+        for (int write = 0; write < 2; write++)
+            for (int32_t i = 0; i < plan->steps[s].n_operands; i++) {
+                const ls_step_operand *o = &plan->operands[plan->steps[s].first_operand + i];
+                if (!(o->access & (write ? LS_ACCESS_WRITE : LS_ACCESS_READ))) continue;
+                for (uint64_t byte = o->span.offset; byte < o->span.offset + o->span.bytes; byte++)
+                    if (write)
+                        holder[byte] = o->tensor;
+                    else
+                        assert_int_equal(holder[byte], o->tensor);
+            }
 }
 
-static void every_conflict_is_ordered_and_no_wait_is_spare(void **state)
+static void reads_find_what_was_written(void **state)
 {
-    const ls_decoder_options options = small_options();
+    const ls_decoder_options shapes[] = {grouped_options(), tied_options(), saved_options(),
+                                         evaluation_options()};
+
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        ls_decoder decoder;
+        ls_plan plan;
+        build_plan(&shapes[i], &decoder, &plan);
+        int32_t *holder = malloc(plan.arenas[0].bytes * sizeof *holder);
+        for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++)
+            follow_contents(&plan, segment, holder);
+        free(holder);
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
+    }
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static ls_lane expected_lane(const ls_step *step)
+{
+    static const ls_lane lanes[LS_CALL_KIND_COUNT] = {
+        [LS_CALL_BATCH] = LS_LANE_DISK_IN,    [LS_CALL_LOSS] = LS_LANE_HOST,
+        [LS_CALL_SCHEDULE] = LS_LANE_HOST,    [LS_CALL_REPORT] = LS_LANE_HOST,
+        [LS_CALL_SAVE] = LS_LANE_DISK_OUT,    [LS_CALL_SAVE_BEGIN] = LS_LANE_DISK_OUT,
+        [LS_CALL_SAVE_END] = LS_LANE_DISK_OUT};
+    if (step->kind != LS_CALL_OP) return lanes[step->kind];
+    return step->op == LS_OP_adamw || step->op == LS_OP_norm_finish ? LS_LANE_HOST
+                                                                    : LS_LANE_COMPUTE;
+}
+
+/* One step for each call, its operands and bytes those of the call. */
+static void calls_become_steps(void **state)
+{
+    const ls_decoder_options options = grouped_options();
     ls_decoder decoder;
     ls_plan plan;
 
     (void)state;
-    build(&options, &decoder, &plan);
-    assert_true(plan.n_waits > 0);
+    build_plan(&options, &decoder, &plan);
+    assert_int_equal(plan.n_steps, decoder.tape.n_calls);
     for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
-        const int64_t first = plan.segment_first[segment];
-        assert_true(plan.segment_steps[segment] > 0);
-        assert_true(segment_is_ordered(&plan, (ls_segment_kind)segment, -1));
-        for (int64_t s = first; s < first + plan.segment_steps[segment]; s++)
-            for (int64_t w = 0; w < plan.steps[s].n_waits; w++)
-                assert_false(segment_is_ordered(&plan, (ls_segment_kind)segment,
-                                                plan.steps[s].first_wait + w));
+        assert_int_equal(plan.segment_first[segment], decoder.tape.segment_first[segment]);
+        assert_int_equal(plan.segment_steps[segment], decoder.tape.segment_calls[segment]);
+    }
+    for (int64_t s = 0; s < plan.n_steps; s++) {
+        const ls_step *step = &plan.steps[s];
+        const ls_call *call = &decoder.tape.calls[s];
+        uint64_t bytes = 0;
+        assert_int_equal(step->kind, call->kind);
+        assert_int_equal(step->lane, expected_lane(step));
+        assert_int_equal(step->commit, step->phase == LS_PHASE_UPDATE);
+        assert_int_equal(step->n_operands, call->n_operands);
+        for (int32_t i = 0; i < step->n_operands; i++) {
+            const ls_step_operand *o = &plan.operands[step->first_operand + i];
+            if (o->access & LS_ACCESS_READ) bytes += o->span.bytes;
+            if (o->access & LS_ACCESS_WRITE) bytes += o->span.bytes;
+            if (call->operands[i].tensor < 0) continue;
+            assert_int_equal(o->tensor, call->operands[i].tensor);
+            assert_int_equal(o->access, call->access[i]);
+            assert_true(o->span.bytes == call->operands[i].bytes);
+            assert_true(o->span.offset ==
+                        plan.tensors[o->tensor].span.offset + call->operands[i].offset);
+        }
+        assert_true(step->bytes == bytes);
     }
     ls_plan_free(&plan);
     ls_decoder_free(&decoder);
-}
-
-/* Nothing is read before something wrote it, except what lives across segments. */
-static void reads_follow_writes(void **state)
-{
-    ls_decoder_options options = small_options();
-
-    (void)state;
-    for (int policy = 0; policy < 3; policy++) {
-        ls_decoder decoder;
-        ls_plan plan;
-        options.save_o = policy >= 1;
-        options.save_qkv = policy >= 2;
-        build(&options, &decoder, &plan);
-        bool *written = calloc((size_t)plan.n_tensors, sizeof *written);
-        for (int32_t i = 0; i < plan.n_tensors; i++) {
-            const ls_role role = plan.tensors[i].tensor.role;
-            written[i] = role == LS_ROLE_WEIGHTS || role == LS_ROLE_LO || role == LS_ROLE_M ||
-                         role == LS_ROLE_V || i == decoder.inputs.control ||
-                         i == decoder.inputs.rope_table;
-        }
-        for (int64_t s = 0; s < plan.segment_steps[LS_SEGMENT_STEP]; s++) {
-            const ls_step *step = &plan.steps[s];
-            for (int pass = 0; pass < 2; pass++)
-                for (int i = 0; i < step->n_operands; i++) {
-                    const ls_step_operand *o = &plan.operands[step->first_operand + i];
-                    if (o->tensor < 0) continue;
-                    if (pass == 0 && (o->access & LS_ACCESS_READ)) assert_true(written[o->tensor]);
-                    if (pass == 1 && (o->access & LS_ACCESS_WRITE)) written[o->tensor] = true;
-                }
-        }
-        free(written);
-        ls_plan_free(&plan);
-        ls_decoder_free(&decoder);
-    }
 }
 
 static int64_t count_recomputed(const ls_plan *plan, ls_op op)
 {
     int64_t n = 0;
     for (int64_t s = 0; s < plan->n_steps; s++)
-        n += plan->steps[s].kind == LS_STEP_OP && plan->steps[s].op == op &&
+        n += plan->steps[s].kind == LS_CALL_OP && plan->steps[s].op == op &&
              plan->steps[s].recompute;
     return n;
 }
 
 static void saving_o_recomputes_no_attention(void **state)
 {
-    ls_decoder_options options = small_options();
+    ls_decoder_options options = grouped_options();
     ls_decoder decoder;
     ls_plan plan;
 
     (void)state;
-    build(&options, &decoder, &plan);
+    build_plan(&options, &decoder, &plan);
     assert_true(count_recomputed(&plan, LS_OP_attention_forward) > 0);
     ls_plan_free(&plan);
     ls_decoder_free(&decoder);
 
     options.save_o = true;
-    build(&options, &decoder, &plan);
+    build_plan(&options, &decoder, &plan);
     assert_int_equal(count_recomputed(&plan, LS_OP_attention_forward), 0);
     assert_true(count_recomputed(&plan, LS_OP_rope) > 0);
     ls_plan_free(&plan);
     ls_decoder_free(&decoder);
 
     options.save_qkv = true;
-    build(&options, &decoder, &plan);
+    build_plan(&options, &decoder, &plan);
     assert_int_equal(count_recomputed(&plan, LS_OP_rope), 0);
     ls_plan_free(&plan);
     ls_decoder_free(&decoder);
@@ -223,17 +232,17 @@ static void saving_o_recomputes_no_attention(void **state)
 
 static void bad_sizes_are_refused(void **state)
 {
-    ls_decoder_options options = small_options();
+    ls_decoder_options options = grouped_options();
     ls_decoder decoder;
 
     (void)state;
     options.chunk = 0;
     assert_int_equal(ls_decoder_build(&options, &decoder), LS_ERR_INVALID);
-    options = small_options();
+    options = grouped_options();
     options.shape.G = 3;
     assert_int_equal(ls_decoder_build(&options, &decoder), LS_ERR_INVALID);
     assert_non_null(strstr(ls_error(), "kv heads"));
-    options = small_options();
+    options = grouped_options();
     options.save_qkv = true;
     assert_int_equal(ls_decoder_build(&options, &decoder), LS_ERR_INVALID);
 }
@@ -250,9 +259,9 @@ static void parameter_counts_are_the_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_are_disjoint_and_inside),
-        cmocka_unit_test(every_conflict_is_ordered_and_no_wait_is_spare),
-        cmocka_unit_test(reads_follow_writes),
+        cmocka_unit_test(tensors_share_bytes_only_while_one_is_dead),
+        cmocka_unit_test(reads_find_what_was_written),
+        cmocka_unit_test(calls_become_steps),
         cmocka_unit_test(saving_o_recomputes_no_attention),
         cmocka_unit_test(bad_sizes_are_refused),
         cmocka_unit_test(parameter_counts_are_the_models),

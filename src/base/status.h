@@ -25,7 +25,8 @@ typedef enum ls_status {
     LS_ERR_STOPPED = -7,     /* asked to stop (signal, deadline): not a fault */
 } ls_status;
 
-/* Record a message for this thread and return status.  Call through LS_FAIL. */
+/* Record a message for this thread and return status.  Call through LS_FAIL, whose value compilers
+ * and checkers know. */
 ls_status ls_fail_at(const char *file, int line, ls_status status, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 4, 5)))
@@ -45,7 +46,7 @@ void ls_error_adopt(const char *text, const char *origin);
 const char *ls_status_name(ls_status status);
 
 /* Describe a failure where it is detected:  return LS_FAIL(LS_ERR_INVALID, "n is %d", n); */
-#define LS_FAIL(status, ...) ls_fail_at(__FILE__, __LINE__, (status), __VA_ARGS__)
+#define LS_FAIL(status, ...) (ls_fail_at(__FILE__, __LINE__, (status), __VA_ARGS__), (status))
 
 /* Pass a callee's failure on.  Only where there is nothing to release; otherwise use goto. */
 #define LS_TRY(call)                                                                               \

@@ -31,7 +31,7 @@ typedef struct ls_device_options {
     int lane_threads[LS_DEVICE_LANES_MAX]; /* threads of the ops on a lane; 0: all cores */
 } ls_device_options;
 
-/* What a lane has done since the device was opened or the counters were last reset. */
+/* What a lane has done since the device was opened. */
 typedef struct ls_lane_stats {
     uint64_t busy_ns; /* time inside commands */
     uint64_t op_ns[LS_OP_COUNT];
@@ -67,8 +67,16 @@ uint64_t ls_device_ticket(const ls_device *device, int lane);
  */
 ls_status ls_device_sync(ls_device *device, int64_t *failed_tag);
 
-/* Copy the counters of a lane; call after a sync. */
-ls_lane_stats ls_device_stats(const ls_device *device, int lane);
-void ls_device_stats_reset(ls_device *device);
+/*
+ * Wait until the lane has finished this ticket, or the device has failed (ls_device_sync() then
+ * says how).
+ */
+void ls_device_wait(ls_device *device, int lane, uint64_t ticket);
+
+/* Copy the counters of a lane, as of now.  Any thread. */
+ls_lane_stats ls_device_stats(ls_device *device, int lane);
+
+/* The tag of the command that the lane runs, or ran last; -1 before its first.  Any thread. */
+int64_t ls_device_running(ls_device *device, int lane);
 
 #endif

@@ -47,6 +47,7 @@ typedef struct lane {
     pthread_t thread;
     int n_threads;                /* of the ops */
     uint64_t submitted, finished; /* commands so far; the ring holds those between */
+    int64_t running;              /* tag of the latest command */
     ls_lane_stats stats;
     command ring[RING_COMMANDS];
 } lane;
@@ -65,23 +66,18 @@ struct ls_device {
 
 /* ---- running commands ---------------------------------------------------------------------- */
 
-static ls_status run_command(const command *c, ls_lane_stats *stats)
+static ls_status run_command(const command *c)
 {
-    const uint64_t start_ns = ls_clock_ns();
-    ls_status status;
+    if (c->kind == COMMAND_OP) return ls_ops_run(&ls_ops_cpu, c->u.op.op, NULL, &c->u.op.args);
+    return c->u.call.function(c->u.call.context, c->u.call.argument);
+}
 
-    if (c->kind == COMMAND_OP)
-        status = ls_ops_run(&ls_ops_cpu, c->u.op.op, NULL, &c->u.op.args);
-    else
-        status = c->u.call.function(c->u.call.context, c->u.call.argument);
-
-    const uint64_t spent_ns = ls_clock_ns() - start_ns;
+static void count_command(ls_lane_stats *stats, const command *c, uint64_t spent_ns)
+{
     stats->busy_ns += spent_ns;
-    if (c->kind == COMMAND_OP) {
-        stats->op_ns[c->u.op.op] += spent_ns;
-        stats->op_calls[c->u.op.op]++;
-    }
-    return status;
+    if (c->kind != COMMAND_OP) return;
+    stats->op_ns[c->u.op.op] += spent_ns;
+    stats->op_calls[c->u.op.op]++;
 }
 
 /* Called with the mutex held: the calling thread's error becomes the device's, if it is the first.
@@ -113,9 +109,13 @@ static void *run_lane(void *argument)
             while (other->finished < c->u.wait.ticket && d->status == LS_OK)
                 pthread_cond_wait(&d->changed, &d->mutex);
         } else if (d->status == LS_OK) {
+            l->running = c->tag;
             pthread_mutex_unlock(&d->mutex);
-            const ls_status status = run_command(c, &l->stats);
+            const uint64_t start_ns = ls_clock_ns();
+            const ls_status status = run_command(c);
+            const uint64_t spent_ns = ls_clock_ns() - start_ns;
             pthread_mutex_lock(&d->mutex);
+            count_command(&l->stats, c, spent_ns);
             if (status != LS_OK) record_failure(d, status, c->tag);
         }
         l->finished++;
@@ -133,6 +133,7 @@ static ls_status start_lanes(ls_device *d, const ls_device_options *options)
         lane *l = &d->lanes[i];
         l->device = d;
         l->n_threads = options->lane_threads[i];
+        l->running = -1;
         const int error = pthread_create(&l->thread, NULL, run_lane, l);
         if (error != 0) return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
         d->n_started++;
@@ -248,13 +249,26 @@ ls_status ls_device_sync(ls_device *device, int64_t *failed_tag)
     return status;
 }
 
-ls_lane_stats ls_device_stats(const ls_device *device, int lane_index)
+void ls_device_wait(ls_device *device, int lane_index, uint64_t ticket)
 {
-    return device->lanes[lane_index].stats;
+    pthread_mutex_lock(&device->mutex);
+    while (device->lanes[lane_index].finished < ticket && device->status == LS_OK)
+        pthread_cond_wait(&device->changed, &device->mutex);
+    pthread_mutex_unlock(&device->mutex);
 }
 
-void ls_device_stats_reset(ls_device *device)
+ls_lane_stats ls_device_stats(ls_device *device, int lane_index)
 {
-    for (int i = 0; i < device->n_lanes; i++)
-        memset(&device->lanes[i].stats, 0, sizeof device->lanes[i].stats);
+    pthread_mutex_lock(&device->mutex);
+    const ls_lane_stats stats = device->lanes[lane_index].stats;
+    pthread_mutex_unlock(&device->mutex);
+    return stats;
+}
+
+int64_t ls_device_running(ls_device *device, int lane_index)
+{
+    pthread_mutex_lock(&device->mutex);
+    const int64_t tag = device->lanes[lane_index].running;
+    pthread_mutex_unlock(&device->mutex);
+    return tag;
 }

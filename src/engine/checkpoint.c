@@ -1,253 +1,69 @@
 /*
- * checkpoint.c - tensors straight from the arena to files and back; the position as JSON.
+ * checkpoint.c - tensors straight from the arena to files and back.
  *
- * The beta powers are doubles and go as hexadecimal floating point text: resume is exact.
+ * Two sets are written side by side, because the order of saving follows the updates: a layer's
+ * weights go to one, its moments and remainders to the other.
  */
 #include "checkpoint.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint_dir.h"
-#include "clock.h"
 #include "json.h"
+#include "run_state.h"
 #include "safetensors_set.h"
 
-#define STATE_SCHEMA    1
 #define SHARD_BYTES_MAX (UINT64_C(5) << 30)
 #define STATE_BYTES     (64 << 10) /* room for config.json and state.json, for the preflight */
 
+struct ls_checkpoint_saver {
+    const ls_trainer *trainer; /* no member that changes from step to step is read */
+    int32_t *tensors;          /* [n] in the order in which they come */
+    int64_t n, next;
+    cJSON *state;
+    ls_checkpoint_writer *folder;
+    ls_safetensors_set_writer *model, *optimizer; /* no optimizer if all parameters are frozen */
+};
+
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-static ls_safetensors_tensor describe_tensor(const ls_instance *instance, int32_t index)
+/* The tensors of a checkpoint as they are saved; release with free(). */
+static ls_status list_tensors(const ls_instance *instance, int32_t **tensors, int64_t *n)
 {
-    const ls_tensor *t = &instance->decoder.tape.tensors[index];
-    ls_safetensors_tensor described = {.name = t->name,
-                                       .dtype = t->dtype,
-                                       .n_dims = t->n_dims,
-                                       .data = ls_instance_tensor(instance, index)};
+    const ls_decoder *d = &instance->decoder;
+    int32_t *listed = malloc(LS_DECODER_SAVED_MAX * (size_t)d->n_params * sizeof *listed);
+
+    if (listed == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors of a checkpoint");
+    *n = ls_decoder_save_order(d, listed);
+    *tensors = listed;
+    return LS_OK;
+}
+
+/* Whether a tensor is of the set "model"; else it is of "optimizer". */
+static bool is_weights(const ls_instance *instance, int32_t tensor)
+{
+    return instance->decoder.tape.tensors[tensor].role == LS_ROLE_WEIGHTS;
+}
+
+static ls_safetensors_tensor describe_tensor(const ls_instance *instance, int32_t tensor)
+{
+    const ls_tensor *t = &instance->decoder.tape.tensors[tensor];
+    ls_safetensors_tensor described = {.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims};
     for (int d = 0; d < t->n_dims; d++) described.dims[d] = t->dims[d];
     return described;
 }
 
-/* The tensors of the optimizer's files: lo, m, v of each parameter that has them. */
-static int64_t list_optimizer(const ls_instance *instance, ls_safetensors_tensor *tensors)
+/* ---- save ---------------------------------------------------------------------------------- */
+
+static uint64_t bytes_to_write(const ls_checkpoint_saver *saver)
 {
-    int64_t n = 0;
-    for (int32_t i = 0; i < instance->decoder.n_params; i++) {
-        const ls_param *p = &instance->decoder.params[i];
-        const int32_t states[] = {p->lo, p->m, p->v};
-        for (int s = 0; s < 3; s++)
-            if (states[s] >= 0) tensors[n++] = describe_tensor(instance, states[s]);
-    }
-    return n;
-}
-
-static int64_t list_model(const ls_instance *instance, ls_safetensors_tensor *tensors)
-{
-    for (int32_t i = 0; i < instance->decoder.n_params; i++)
-        tensors[i] = describe_tensor(instance, instance->decoder.params[i].weight);
-    return instance->decoder.n_params;
-}
-
-static ls_status register_file(void *context, const char *name, uint64_t bytes, uint32_t crc)
-{
-    return ls_checkpoint_add(context, name, bytes, crc);
-}
-
-static ls_status write_set(const ls_instance *instance, ls_checkpoint_writer *writer,
-                           const char *base)
-{
-    const bool model = strcmp(base, "model") == 0;
-    ls_safetensors_tensor *tensors =
-        malloc(3 * (size_t)instance->decoder.n_params * sizeof *tensors);
-    const ls_safetensors_set_options options = {.directory = ls_checkpoint_folder(writer),
-                                                .base = base,
-                                                .shard_bytes_max = SHARD_BYTES_MAX,
-                                                .on_file = register_file,
-                                                .context = writer};
-    if (tensors == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to save");
-    const int64_t n = model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
-    const ls_status status =
-        n > 0 ? ls_safetensors_set_write(&options, tensors, n) : LS_OK; /* all frozen: no states */
-    free(tensors);
-    return status;
-}
-
-static ls_status read_set(const ls_instance *instance, const char *directory, const char *base)
-{
-    const bool model = strcmp(base, "model") == 0;
-    ls_safetensors_set *set = NULL;
-    ls_safetensors_tensor *tensors =
-        malloc(3 * (size_t)instance->decoder.n_params * sizeof *tensors);
-    if (tensors == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to load");
-
-    const int64_t n = model ? list_model(instance, tensors) : list_optimizer(instance, tensors);
-    ls_status status = n > 0 ? ls_safetensors_set_open(directory, base, &set) : LS_OK;
-    for (int64_t i = 0; i < n && status == LS_OK; i++) {
-        const ls_safetensors_tensor *t = &tensors[i];
-        const int64_t index = ls_safetensors_set_find(set, t->name);
-        const ls_safetensors_entry *entry = index >= 0 ? ls_safetensors_set_get(set, index) : NULL;
-        bool same = entry != NULL && entry->dtype == t->dtype && entry->n_dims == t->n_dims;
-        for (int d = 0; same && d < t->n_dims; d++) same = entry->dims[d] == t->dims[d];
-        if (!same)
-            status = LS_FAIL(LS_ERR_CORRUPT, "%s: %s is missing, or has another shape or dtype",
-                             directory, t->name);
-        else
-            status = ls_safetensors_set_read(set, index, 0, entry->size_bytes, (void *)t->data);
-    }
-    ls_safetensors_set_close(set);
-    free(tensors);
-    return status;
-}
-
-/* ---- state.json ---------------------------------------------------------------------------- */
-
-static ls_status add_number(cJSON *object, const char *key, int64_t value)
-{
-    return ls_json_add(object, key, cJSON_CreateNumber((double)value));
-}
-
-static ls_status add_exact(cJSON *object, const char *key, double value)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%a", value);
-    return ls_json_add(object, key, cJSON_CreateString(text));
-}
-
-static ls_status add_control(const ls_trainer *t, cJSON *state)
-{
-    cJSON *control = cJSON_CreateObject();
-    LS_TRY(ls_json_add(state, "optimizer", control));
-    LS_TRY(add_exact(control, "beta1_power", t->control->beta1_power));
-    LS_TRY(add_exact(control, "beta2_power", t->control->beta2_power));
-    LS_TRY(add_number(control, "updates", t->control->updates));
-    LS_TRY(add_number(control, "skipped", t->control->skipped));
-    return add_number(control, "skipped_in_a_row", t->control->skipped_in_a_row);
-}
-
-static ls_status add_choices(const ls_trainer *t, cJSON *state)
-{
-    cJSON *choices = cJSON_CreateObject();
-    LS_TRY(ls_json_add(state, "choices", choices));
-    LS_TRY(add_number(choices, "chunk", t->choices.chunk));
-    LS_TRY(add_number(choices, "query_block", t->choices.query_block));
-    LS_TRY(add_number(choices, "loss_rows", t->choices.loss_rows));
-    LS_TRY(ls_json_add(choices, "save_o", cJSON_CreateBool(t->choices.save_o)));
-    return ls_json_add(choices, "save_qkv", cJSON_CreateBool(t->choices.save_qkv));
-}
-
-static ls_status build_state(const ls_trainer *t, const cJSON *config_json, cJSON *state)
-{
-    uint64_t hash;
-    char text[32];
-
-    LS_TRY(add_number(state, "schema", STATE_SCHEMA));
-    LS_TRY(add_number(state, "step", t->step));
-    LS_TRY(add_number(state, "next_sequence", t->next_sequence));
-    LS_TRY(add_number(state, "tokens_total", t->tokens_total));
-    snprintf(text, sizeof text, "%" PRIu64, t->config->seed);
-    LS_TRY(ls_json_add(state, "rng_seed", cJSON_CreateString(text)));
-    LS_TRY(add_number(state, "data_identity", ls_loader_describe(t->train_data).identity));
-    LS_TRY(add_control(t, state));
-    LS_TRY(add_choices(t, state));
-    LS_TRY(ls_run_config_hash(config_json, &hash));
-    snprintf(text, sizeof text, "%016" PRIx64, hash);
-    LS_TRY(ls_json_add(state, "config_hash", cJSON_CreateString(text)));
-    return ls_json_add(state, "config", cJSON_Duplicate(config_json, true));
-}
-
-static ls_status read_exact(const char *name, const cJSON *object, const char *key, double *value)
-{
-    const char *text;
-    char *end;
-    LS_TRY(ls_json_get_text(name, object, key, &text));
-    *value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(*value >= 0.0 && *value <= 1.0))
-        return LS_FAIL(LS_ERR_CORRUPT, "%s: %s is '%s', not a power of beta", name, key, text);
-    return LS_OK;
-}
-
-static ls_status read_control(const char *name, const cJSON *state, ls_update_control *control)
-{
-    const cJSON *o;
-    ls_update_control c = {.reserved = 0};
-
-    LS_TRY(ls_json_get_object(name, state, "optimizer", &o));
-    LS_TRY(read_exact(name, o, "beta1_power", &c.beta1_power));
-    LS_TRY(read_exact(name, o, "beta2_power", &c.beta2_power));
-    LS_TRY(ls_json_get_whole(name, o, "updates", 0, LS_JSON_WHOLE_MAX, &c.updates));
-    LS_TRY(ls_json_get_whole(name, o, "skipped", 0, LS_JSON_WHOLE_MAX, &c.skipped));
-    LS_TRY(
-        ls_json_get_whole(name, o, "skipped_in_a_row", 0, LS_JSON_WHOLE_MAX, &c.skipped_in_a_row));
-    *control = c;
-    return LS_OK;
-}
-
-static ls_status read_position(const char *name, const cJSON *state, ls_trainer *t)
-{
-    int64_t identity;
-    ls_update_control control;
-
-    LS_TRY(read_control(name, state, &control));
-    LS_TRY(ls_json_get_whole(name, state, "step", 0, LS_JSON_WHOLE_MAX, &t->step));
-    LS_TRY(
-        ls_json_get_whole(name, state, "next_sequence", 0, LS_JSON_WHOLE_MAX, &t->next_sequence));
-    LS_TRY(ls_json_get_whole(name, state, "tokens_total", 0, LS_JSON_WHOLE_MAX, &t->tokens_total));
-    LS_TRY(ls_json_get_whole(name, state, "data_identity", 0, UINT32_MAX, &identity));
-    if (identity != (int64_t)ls_loader_describe(t->train_data).identity)
-        return LS_FAIL(LS_ERR_INVALID,
-                       "data.train: the shards are not those the checkpoint %s was trained on; "
-                       "restore them, or start a new run with another output",
-                       name);
-    *t->control = control;
-    return LS_OK;
-}
-
-ls_status ls_checkpoint_read_choices(const char *directory, ls_choices *choices,
-                                     cJSON **config_json)
-{
-    cJSON *state = NULL;
-    const cJSON *object, *config;
-    ls_choices read = {0};
-
-    LS_TRY(ls_checkpoint_state_read(directory, &state));
-    ls_status status = ls_json_get_object(directory, state, "choices", &object);
-    if (status == LS_OK)
-        status = ls_json_get_whole(directory, object, "chunk", 1, LS_JSON_WHOLE_MAX, &read.chunk);
-    if (status == LS_OK)
-        status = ls_json_get_whole(directory, object, "query_block", 1, LS_JSON_WHOLE_MAX,
-                                   &read.query_block);
-    if (status == LS_OK)
-        status = ls_json_get_whole(directory, object, "loss_rows", 1, LS_JSON_WHOLE_MAX,
-                                   &read.loss_rows);
-    if (status == LS_OK) status = ls_json_get_bool(directory, object, "save_o", &read.save_o);
-    if (status == LS_OK) status = ls_json_get_bool(directory, object, "save_qkv", &read.save_qkv);
-    if (status == LS_OK) status = ls_json_get_object(directory, state, "config", &config);
-    if (status == LS_OK) {
-        *config_json = cJSON_Duplicate(config, true);
-        if (*config_json == NULL) status = LS_FAIL(LS_ERR_NO_MEMORY, "the checkpoint's config");
-    }
-    cJSON_Delete(state);
-    if (status == LS_OK) *choices = read;
-    return status;
-}
-
-/* ---- save, load ---------------------------------------------------------------------------- */
-
-static uint64_t bytes_to_write(const ls_instance *instance)
-{
+    const ls_tape *tape = &saver->trainer->instance.decoder.tape;
     uint64_t bytes = STATE_BYTES;
-    for (int32_t i = 0; i < instance->decoder.n_params; i++) {
-        const ls_param *p = &instance->decoder.params[i];
-        const int32_t tensors[] = {p->weight, p->lo, p->m, p->v};
-        for (int s = 0; s < 4; s++)
-            if (tensors[s] >= 0)
-                bytes += ls_tensor_bytes(&instance->decoder.tape.tensors[tensors[s]]);
-    }
+
+    for (int64_t i = 0; i < saver->n; i++)
+        bytes += ls_tensor_bytes(&tape->tensors[saver->tensors[i]]);
     return bytes;
 }
 
@@ -263,50 +79,188 @@ static ls_status write_model_config(const ls_trainer *t, ls_checkpoint_writer *w
     return status;
 }
 
-static ls_status write_all(const ls_trainer *t, const cJSON *config_json,
-                           ls_checkpoint_writer *writer, cJSON *state)
+static ls_status register_file(void *context, const char *name, uint64_t bytes, uint32_t crc)
 {
-    LS_TRY(build_state(t, config_json, state));
-    LS_TRY(write_model_config(t, writer));
-    LS_TRY(write_set(&t->instance, writer, "model"));
-    return write_set(&t->instance, writer, "optimizer");
+    return ls_checkpoint_add(context, name, bytes, crc);
 }
 
-ls_status ls_checkpoint_save(ls_trainer *trainer, const cJSON *config_json)
+static ls_status open_set(const ls_checkpoint_saver *saver, const char *base, bool weights,
+                          ls_safetensors_set_writer **set)
 {
-    const uint64_t start_ns = ls_clock_ns();
-    ls_checkpoint_writer *writer = NULL;
-    cJSON *state = cJSON_CreateObject();
+    const ls_instance *instance = &saver->trainer->instance;
+    const ls_safetensors_set_options options = {.directory = ls_checkpoint_folder(saver->folder),
+                                                .base = base,
+                                                .shard_bytes_max = SHARD_BYTES_MAX,
+                                                .on_file = register_file,
+                                                .context = saver->folder};
+    ls_safetensors_tensor *described = malloc((size_t)saver->n * sizeof *described);
+    int64_t n = 0;
 
-    if (state == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "state.json");
-    ls_status status = ls_checkpoint_begin(trainer->config->output, trainer->step,
-                                           bytes_to_write(&trainer->instance), &writer);
-    if (status == LS_OK) {
-        status = write_all(trainer, config_json, writer, state);
-        if (status == LS_OK)
-            status = ls_checkpoint_commit(writer, state);
-        else
-            ls_checkpoint_abort(writer);
+    if (described == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to save");
+    for (int64_t i = 0; i < saver->n; i++) {
+        if (is_weights(instance, saver->tensors[i]) == weights)
+            described[n++] = describe_tensor(instance, saver->tensors[i]);
     }
-    cJSON_Delete(state);
-    LS_TRY(status);
-    trainer->save_seconds = 1e-9 * (double)(ls_clock_ns() - start_ns);
-    return ls_checkpoint_rotate(trainer->config->output, trainer->config->checkpoint_keep);
+    const ls_status status =
+        n > 0 ? ls_safetensors_set_writer_open(&options, described, n, set) : LS_OK;
+    free(described);
+    return status;
+}
+
+static ls_status fill_saver(ls_checkpoint_saver *saver, const ls_position *position,
+                            const cJSON *config_json)
+{
+    const ls_trainer *t = saver->trainer;
+
+    LS_TRY(list_tensors(&t->instance, &saver->tensors, &saver->n));
+    LS_TRY(ls_run_state_build(t, position, config_json, &saver->state));
+    LS_TRY(ls_checkpoint_begin(t->config->output, position->step, bytes_to_write(saver),
+                               &saver->folder));
+    LS_TRY(write_model_config(t, saver->folder));
+    LS_TRY(open_set(saver, "model", true, &saver->model));
+    return open_set(saver, "optimizer", false, &saver->optimizer);
+}
+
+ls_status ls_checkpoint_save_begin(const ls_trainer *trainer, const ls_position *position,
+                                   const cJSON *config_json, ls_checkpoint_saver **saver)
+{
+    ls_checkpoint_saver *begun = calloc(1, sizeof *begun);
+
+    if (begun == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a checkpoint");
+    begun->trainer = trainer;
+    const ls_status status = fill_saver(begun, position, config_json);
+    if (status != LS_OK) {
+        ls_checkpoint_save_abort(begun);
+        return status;
+    }
+    *saver = begun;
+    return LS_OK;
+}
+
+ls_status ls_checkpoint_save_tensor(ls_checkpoint_saver *saver, int32_t tensor)
+{
+    const ls_instance *instance = &saver->trainer->instance;
+
+    assert(saver->next < saver->n && saver->tensors[saver->next] == tensor);
+    saver->next++;
+    return ls_safetensors_set_writer_append(is_weights(instance, tensor) ? saver->model
+                                                                         : saver->optimizer,
+                                            ls_instance_tensor(instance, tensor));
+}
+
+static ls_status complete(ls_checkpoint_saver *saver)
+{
+    const ls_run_config *config = saver->trainer->config;
+    ls_checkpoint_writer *folder = saver->folder;
+
+    LS_TRY(ls_safetensors_set_writer_finish(saver->model));
+    if (saver->optimizer != NULL) LS_TRY(ls_safetensors_set_writer_finish(saver->optimizer));
+    saver->folder = NULL; /* released by the commit in any case */
+    LS_TRY(ls_checkpoint_commit(folder, saver->state));
+    return ls_checkpoint_rotate(config->output, config->checkpoint_keep);
+}
+
+ls_status ls_checkpoint_save_end(ls_checkpoint_saver *saver)
+{
+    const ls_status status = complete(saver);
+    ls_checkpoint_save_abort(saver); /* keeps what has been committed */
+    return status;
+}
+
+void ls_checkpoint_save_abort(ls_checkpoint_saver *saver)
+{
+    if (saver == NULL) return;
+    ls_safetensors_set_writer_close(saver->model);
+    ls_safetensors_set_writer_close(saver->optimizer);
+    ls_checkpoint_abort(saver->folder);
+    cJSON_Delete(saver->state);
+    free(saver->tensors);
+    free(saver);
+}
+
+/* ---- load ---------------------------------------------------------------------------------- */
+
+static ls_status read_tensor(const ls_instance *instance, const char *directory,
+                             const ls_safetensors_set *set, int32_t tensor)
+{
+    const ls_safetensors_tensor wanted = describe_tensor(instance, tensor);
+    const int64_t index = ls_safetensors_set_find(set, wanted.name);
+    const ls_safetensors_entry *entry = index >= 0 ? ls_safetensors_set_get(set, index) : NULL;
+    bool same = entry != NULL && entry->dtype == wanted.dtype && entry->n_dims == wanted.n_dims;
+
+    for (int d = 0; same && d < wanted.n_dims; d++) same = entry->dims[d] == wanted.dims[d];
+    if (!same)
+        return LS_FAIL(LS_ERR_CORRUPT, "%s: %s is missing, or has another shape or dtype",
+                       directory, wanted.name);
+    return ls_safetensors_set_read(set, index, 0, entry->size_bytes,
+                                   ls_instance_tensor(instance, tensor));
+}
+
+/* A set that would hold no tensor is not there. */
+static ls_status read_set(const ls_instance *instance, const char *directory, bool weights)
+{
+    ls_safetensors_set *set = NULL;
+    ls_status status = LS_OK;
+    int32_t *tensors = NULL;
+    int64_t n = 0;
+
+    LS_TRY(list_tensors(instance, &tensors, &n));
+    for (int64_t i = 0; i < n && status == LS_OK; i++) {
+        if (is_weights(instance, tensors[i]) != weights) continue;
+        if (set == NULL)
+            status = ls_safetensors_set_open(directory, weights ? "model" : "optimizer", &set);
+        if (status == LS_OK) status = read_tensor(instance, directory, set, tensors[i]);
+    }
+    ls_safetensors_set_close(set);
+    free(tensors);
+    return status;
+}
+
+static ls_status read_optimizer(ls_trainer *t, const char *directory, const cJSON *state)
+{
+    ls_position position;
+
+    LS_TRY(read_set(&t->instance, directory, false));
+    LS_TRY(ls_run_state_read_position(directory, state, ls_loader_describe(t->train_data).identity,
+                                      &position));
+    t->step = position.step;
+    t->next_sequence = position.next_sequence;
+    t->tokens_total = position.tokens_total;
+    *t->control = position.control;
+    return LS_OK;
 }
 
 ls_status ls_checkpoint_load(ls_trainer *trainer, const char *directory)
 {
     cJSON *state = NULL;
 
-    LS_TRY(read_set(&trainer->instance, directory, "model"));
+    LS_TRY(read_set(&trainer->instance, directory, true));
     LS_TRY(ls_checkpoint_state_read(directory, &state));
-    ls_status status = LS_OK;
-    if (trainer->options.train) {
-        status = read_set(&trainer->instance, directory, "optimizer");
-        if (status == LS_OK) status = read_position(directory, state, trainer);
-    } else {
-        status = ls_json_get_whole(directory, state, "step", 0, LS_JSON_WHOLE_MAX, &trainer->step);
-    }
+    const ls_status status =
+        trainer->options.train
+            ? read_optimizer(trainer, directory, state)
+            : ls_json_get_whole(directory, state, "step", 0, LS_JSON_WHOLE_MAX, &trainer->step);
     cJSON_Delete(state);
     return status;
+}
+
+ls_status ls_checkpoint_read_choices(const char *directory, ls_choices *choices,
+                                     cJSON **config_json)
+{
+    const cJSON *config;
+    cJSON *state = NULL, *copy = NULL;
+    ls_choices read;
+
+    LS_TRY(ls_checkpoint_state_read(directory, &state));
+    ls_status status = ls_run_state_read_choices(directory, state, &read);
+    if (status == LS_OK) status = ls_json_get_object(directory, state, "config", &config);
+    if (status == LS_OK) {
+        copy = cJSON_Duplicate(config, true);
+        if (copy == NULL) status = LS_FAIL(LS_ERR_NO_MEMORY, "the checkpoint's config");
+    }
+    cJSON_Delete(state);
+    if (status != LS_OK) return status;
+    *choices = read;
+    *config_json = copy;
+    return LS_OK;
 }

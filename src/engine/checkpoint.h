@@ -5,7 +5,11 @@
  *   optimizer-*.safetensors                                            master_lo, m, v
  *   state.json                                                         position, choices, manifest
  *
- * Layer: engine.  Threads: between steps, by the trainer's owner.
+ * A state is saved tensor by tensor, in the order of the plan's save steps, while training goes on:
+ * the plan sees to it that a tensor is written before it changes.
+ *
+ * Layer: engine.  Threads: a saver belongs to one thread at a time and may work beside the
+ * trainer's owner; loading is done between steps, by the owner.
  */
 #ifndef LS_CHECKPOINT_H
 #define LS_CHECKPOINT_H
@@ -14,12 +18,38 @@
 
 #include "trainer.h"
 
+typedef struct ls_checkpoint_saver ls_checkpoint_saver;
+
 /*
- * Save below the config's output and drop old checkpoints beyond checkpoint.keep.
- *   config_json  the resolved config
- * On LS_ERR_IO earlier checkpoints are intact; LS_ERR_NO_MEMORY.
+ * Begin the checkpoint of a position, below the config's output; end it with
+ * ls_checkpoint_save_end() or _abort().
+ *   trainer      must outlive the saver, which reads nothing of it that steps change but the
+ *                tensors it is told to save
+ *   position     copied
+ *   config_json  the resolved config; copied
+ *   saver        [out]
+ * LS_ERR_IO (not enough room, or not writable), LS_ERR_NO_MEMORY.
  */
-ls_status ls_checkpoint_save(ls_trainer *trainer, const cJSON *config_json);
+ls_status ls_checkpoint_save_begin(const ls_trainer *trainer, const ls_position *position,
+                                   const cJSON *config_json, ls_checkpoint_saver **saver);
+
+/*
+ * Write the next tensor.
+ *   tensor  index into the tape's tensors; each of ls_decoder_save_order() once, in its order
+ * LS_ERR_IO, LS_ERR_NO_MEMORY; then only abort is left.
+ */
+ls_status ls_checkpoint_save_tensor(ls_checkpoint_saver *saver, int32_t tensor);
+
+/*
+ * All tensors are written: make the checkpoint valid and durable, and drop old ones beyond
+ * checkpoint.keep.  Releases the saver in any case.
+ * LS_ERR_INVALID (tensors are missing), LS_ERR_IO, LS_ERR_NO_MEMORY: earlier checkpoints are
+ * intact.
+ */
+ls_status ls_checkpoint_save_end(ls_checkpoint_saver *saver);
+
+/* Remove what was written and release the saver.  NULL is allowed. */
+void ls_checkpoint_save_abort(ls_checkpoint_saver *saver);
 
 /*
  * The choices that the run of a checkpoint froze, and the config it ran with.

@@ -13,6 +13,12 @@
 #define CHUNK_ROWS       2048
 #define QUERY_BLOCK_ROWS 8192
 
+/* A tape has about so many calls for each chunk of a layer, over all segments, and a plan needs
+ * about so many bytes for each (measured: 123 and 1,060 at 7B). */
+#define CALLS_PER_CHUNK 128.0
+#define BYTES_PER_STEP  1100.0
+#define PLAN_BYTES_MAX  0x1p34
+
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -117,10 +123,27 @@ static ls_status check_residuals(const ls_run_config *config, const ls_model_con
                    memory.limit, (double)memory.available_bytes / 0x1p30);
 }
 
-ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
-                          ls_choices *choices)
+/* Refuse a plan that would itself fill the memory. */
+static ls_status check_plan_size(const ls_run_config *config, const ls_model_config *model,
+                                 int64_t chunk)
 {
-    LS_TRY(check_residuals(config, model, train));
+    const int64_t T = config->sequence_tokens * config->sequences;
+    const double chunks = (double)((T + chunk - 1) / chunk) * (double)config->accumulate;
+    const double steps = CALLS_PER_CHUNK * chunks * (double)model->num_hidden_layers;
+    const double bytes = steps * BYTES_PER_STEP;
+    const double room = (double)ls_host_memory_read().available_bytes / 4.0;
+
+    if (bytes <= room && bytes <= PLAN_BYTES_MAX) return LS_OK;
+    return LS_FAIL(LS_ERR_NO_MEMORY,
+                   "sequence.chunk: with %lld rows the plan of %lld tokens would have about %.0f "
+                   "million steps and itself need %.1f GiB; raise sequence.chunk or lower "
+                   "sequence.tokens",
+                   (long long)chunk, (long long)T, 1e-6 * steps, bytes / 0x1p30);
+}
+
+ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model, bool train,
+                              ls_choices *choices)
+{
     const int64_t T = config->sequence_tokens * config->sequences;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};
@@ -129,12 +152,20 @@ ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *mo
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
     made.chunk = smaller(made.chunk, made.query_block);
+    LS_TRY(check_plan_size(config, model, made.chunk));
     made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
     made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
     made.save_qkv = config->save == LS_SAVE_X_QKV_O;
     if (train && config->save == LS_SAVE_AUTO) LS_TRY(choose_save(config, model, &made));
     *choices = made;
     return LS_OK;
+}
+
+ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
+                          ls_choices *choices)
+{
+    LS_TRY(check_residuals(config, model, train));
+    return ls_choices_make_any(config, model, train, choices);
 }
 
 const char *ls_choices_save_name(const ls_choices *choices)

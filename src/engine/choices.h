@@ -9,10 +9,15 @@
 
 /*
  * Fill in every choice the config leaves open.  Saving more is chosen while the whole plan keeps
- * within half of the memory that is available.
+ * within half of the memory that is available.  LS_ERR_NO_MEMORY: whatever is chosen does not fit.
  */
 ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
                           ls_choices *choices);
+
+/* The same for a plan that is only looked at: where nothing fits, the choice that needs least.
+ * LS_ERR_NO_MEMORY: the plan itself would have too many steps to be built. */
+ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model, bool train,
+                              ls_choices *choices);
 
 /* The decoder these choices describe. */
 ls_decoder_options ls_choices_decoder(const ls_run_config *config, const ls_model_config *model,

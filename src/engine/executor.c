@@ -31,46 +31,68 @@ static ls_op_args bind_args(const ls_executor *e, const ls_step *step)
     return args;
 }
 
-static ls_status submit_step(const ls_executor *e, int64_t index)
+static ls_status submit_wait(const ls_executor *e, ls_lane lane, int64_t wait)
+{
+    if (!ls_wait_is_carry(wait))
+        return ls_device_submit_wait(e->device, (int)lane, (int)e->plan->steps[wait].lane,
+                                     e->tickets[wait]);
+    const int64_t carry = ls_wait_carry(wait);
+    const uint64_t ticket = e->carry_tickets[carry];
+    if (ticket == 0) return LS_OK; /* nothing has touched its tensors yet */
+    return ls_device_submit_wait(e->device, (int)lane, (int)e->plan->carries[carry].lane, ticket);
+}
+
+static ls_status submit_step(const ls_executor *e, int64_t index, void *job)
 {
     const ls_step *step = &e->plan->steps[index];
 
-    for (int64_t w = 0; w < step->n_waits; w++) {
-        const int64_t on = e->plan->waits[step->first_wait + w];
-        const int other = (int)e->plan->steps[on].lane;
-        LS_TRY(ls_device_submit_wait(e->device, (int)step->lane, other, e->tickets[on]));
-    }
-    if (step->kind == LS_STEP_OP) {
+    for (int64_t w = 0; w < step->n_waits; w++)
+        LS_TRY(submit_wait(e, step->lane, e->plan->waits[step->first_wait + w]));
+    if (step->kind == LS_CALL_OP) {
         const ls_op_args args = bind_args(e, step);
         LS_TRY(ls_device_submit_op(e->device, (int)step->lane, index, step->op, &args));
     } else {
-        ls_device_call *call = step->kind == LS_STEP_BATCH ? e->batch : e->loss;
-        LS_TRY(ls_device_submit_call(e->device, (int)step->lane, index, call, e->context,
+        LS_TRY(ls_device_submit_call(e->device, (int)step->lane, index, e->calls[step->kind], job,
                                      step->chunk));
     }
     e->tickets[index] = ls_device_ticket(e->device, (int)step->lane);
     return LS_OK;
 }
 
-ls_status ls_executor_run(const ls_executor *executor, ls_segment_kind segment)
+static void end_carries(const ls_executor *e, ls_segment_kind segment)
+{
+    for (int32_t c = 0; c < e->plan->n_carries; c++) {
+        const int64_t end = e->plan->carries[c].ends[segment];
+        if (end >= 0) e->carry_tickets[c] = e->tickets[end];
+    }
+}
+
+ls_status ls_executor_submit(ls_executor *executor, ls_segment_kind segment, void *job)
 {
     const ls_plan *plan = executor->plan;
     const int64_t first = plan->segment_first[segment];
     const int64_t end = first + plan->segment_steps[segment];
-    bool stopped = false, committed = false;
-    int64_t failed = -1;
+    bool committed = false;
 
     for (int64_t i = first; i < end; i++) {
-        stopped = !committed && executor->stop != NULL && executor->stop(executor->context);
-        if (stopped || submit_step(executor, i) != LS_OK) break; /* sync tells the failure */
+        if (!committed && executor->stop != NULL && executor->stop(executor->stop_context)) {
+            LS_TRY(ls_executor_sync(executor));
+            return LS_FAIL(LS_ERR_STOPPED, "asked to stop");
+        }
+        if (submit_step(executor, i, job) != LS_OK) return ls_executor_sync(executor);
         committed = committed || plan->steps[i].commit;
     }
+    end_carries(executor, segment);
+    return LS_OK;
+}
+
+ls_status ls_executor_sync(ls_executor *executor)
+{
+    int64_t failed = -1;
     const ls_status status = ls_device_sync(executor->device, &failed);
-    if (status != LS_OK && failed >= 0) {
-        char step[TEXT_BYTES];
-        ls_plan_describe_step(plan, failed, step, sizeof step);
-        return LS_FAIL(status, "%s: %s", step, ls_error());
-    }
-    if (status != LS_OK) return status;
-    return stopped ? LS_FAIL(LS_ERR_STOPPED, "asked to stop") : LS_OK;
+
+    if (status == LS_OK || failed < 0) return status;
+    char step[TEXT_BYTES];
+    ls_plan_describe_step(executor->plan, failed, step, sizeof step);
+    return LS_FAIL(status, "%s: %s", step, ls_error());
 }

@@ -1,12 +1,14 @@
 /*
- * executor.h - runs one segment of a plan on a device.
+ * executor.h - runs the segments of a plan on a device, one after the other without a pause.
  *
- * Submission follows plan order; each step's waits become waits on the tickets of earlier steps.
- * A stop request is honoured between steps until the first commit step has been submitted; from
- * there on the segment is finished, so an update is never half done.
+ * Submission follows plan order; a step's waits become waits on tickets: of earlier steps of the
+ * segment, or of the step that ended a carry last, in whichever segment that was.  Submitting
+ * returns when the last step is queued, not when it has run.  A stop request is honoured between
+ * steps until the first commit step has been submitted; from there on the segment is submitted to
+ * its end, so an update is never half done.
  *
- * Layer: engine.  Threads: one thread runs segments; batch and loss run on the host lane's thread,
- * stop on the caller's.
+ * Layer: engine.  Threads: one thread submits and syncs; calls run on the threads of their lanes,
+ * stop on the submitting one.
  */
 #ifndef LS_EXECUTOR_H
 #define LS_EXECUTOR_H
@@ -22,20 +24,25 @@ typedef bool ls_stop_query(void *context);
 typedef struct ls_executor {
     const ls_plan *plan;
     ls_device *device;
-    void *const *arenas;   /* [n_arenas] base addresses */
-    ls_device_call *batch; /* fills the batch tensors; argument: micro-batch */
-    ls_device_call *loss;  /* collects losses; argument: micro-batch */
-    ls_stop_query *stop;   /* may be NULL */
-    void *context;         /* of the three */
-    uint64_t *tickets;     /* [n_steps] scratch, owned by the caller */
+    void *const *arenas; /* [n_arenas] base addresses */
+    /* What a step that is no op calls, with the job of its segment and the step's `chunk`. */
+    ls_device_call *const *calls; /* [LS_CALL_KIND_COUNT] */
+    ls_stop_query *stop;          /* may be NULL */
+    void *stop_context;
+    uint64_t *tickets;       /* [n_steps] scratch, owned by the caller */
+    uint64_t *carry_tickets; /* [n_carries] zeroed at first, owned by the caller */
 } ls_executor;
 
 /*
- * Run a segment to its end.
- * Returns LS_OK, LS_ERR_STOPPED (stopped before any commit step: no weight has changed), or the
- * failure of a step, with the step described in the text.
+ * Submit a segment.  The one before must allow it (ls_segment_follows()).
+ *   job  given to the calls of this segment; must live until they have run
+ * Returns LS_OK, LS_ERR_STOPPED (stopped before any commit step: everything submitted has finished,
+ * no weight has changed since the segment before), or the failure of a step, its text naming it.
  */
-ls_status ls_executor_run(const ls_executor *executor, ls_segment_kind segment);
+ls_status ls_executor_submit(ls_executor *executor, ls_segment_kind segment, void *job);
+
+/* Wait until everything submitted has finished: LS_OK or the failure of a step. */
+ls_status ls_executor_sync(ls_executor *executor);
 
 /* Address of a tensor of the plan. */
 void *ls_executor_address(const ls_executor *executor, int32_t tensor);

@@ -12,9 +12,18 @@ static ls_status reserve(ls_instance *instance)
     LS_TRY(ls_arena_open(&options, &instance->arena));
     instance->arena_base = ls_arena_describe(instance->arena).base;
     instance->tickets = calloc((size_t)instance->plan.n_steps, sizeof *instance->tickets);
-    if (instance->tickets == NULL)
+    instance->carry_tickets =
+        calloc((size_t)instance->plan.n_carries + 1, sizeof *instance->carry_tickets);
+    if (instance->tickets == NULL || instance->carry_tickets == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "tickets of %lld steps",
                        (long long)instance->plan.n_steps);
+    return LS_OK;
+}
+
+static ls_status do_nothing(void *job, int64_t chunk)
+{
+    (void)job;
+    (void)chunk;
     return LS_OK;
 }
 
@@ -30,15 +39,18 @@ static ls_status open_parts(const ls_decoder_options *decoder_options,
     LS_TRY(ls_decoder_build(decoder_options, &instance->decoder));
     LS_TRY(
         ls_plan_lower(&instance->decoder.tape, ls_device_ops(instance->device), &instance->plan));
+    LS_TRY(ls_plan_check(&instance->plan, NULL)); /* room: when the arena is reserved */
     LS_TRY(reserve(instance));
+    for (int kind = 0; kind < LS_CALL_KIND_COUNT; kind++)
+        instance->calls[kind] = options->calls[kind] != NULL ? options->calls[kind] : do_nothing;
     instance->executor = (ls_executor){.plan = &instance->plan,
                                        .device = instance->device,
                                        .arenas = &instance->arena_base,
-                                       .batch = options->batch,
-                                       .loss = options->loss,
+                                       .calls = instance->calls,
                                        .stop = options->stop,
-                                       .context = options->context,
-                                       .tickets = instance->tickets};
+                                       .stop_context = options->stop_context,
+                                       .tickets = instance->tickets,
+                                       .carry_tickets = instance->carry_tickets};
     return LS_OK;
 }
 
@@ -59,12 +71,38 @@ void ls_instance_close(ls_instance *instance)
     ls_plan_free(&instance->plan);
     ls_decoder_free(&instance->decoder);
     free(instance->tickets);
+    free(instance->carry_tickets);
     memset(instance, 0, sizeof *instance);
 }
 
-ls_status ls_instance_run(ls_instance *instance, ls_segment_kind segment)
+ls_status ls_instance_submit(ls_instance *instance, ls_segment_kind segment, void *job)
 {
-    return ls_executor_run(&instance->executor, segment);
+    return ls_executor_submit(&instance->executor, segment, job);
+}
+
+ls_status ls_instance_sync(ls_instance *instance)
+{
+    return ls_executor_sync(&instance->executor);
+}
+
+ls_status ls_instance_run(ls_instance *instance, ls_segment_kind segment, void *job)
+{
+    LS_TRY(ls_instance_submit(instance, segment, job));
+    return ls_instance_sync(instance);
+}
+
+ls_lane_marks ls_instance_mark(const ls_instance *instance)
+{
+    ls_lane_marks marks;
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        marks.tickets[lane] = ls_device_ticket(instance->device, lane);
+    return marks;
+}
+
+void ls_instance_wait(ls_instance *instance, const ls_lane_marks *marks)
+{
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        ls_device_wait(instance->device, lane, marks->tickets[lane]);
 }
 
 void *ls_instance_tensor(const ls_instance *instance, int32_t tensor)

@@ -14,10 +14,10 @@
 #include "executor.h"
 
 typedef struct ls_instance_options {
-    int compute_threads, optimizer_threads; /* 0: all cores */
-    ls_device_call *batch, *loss;           /* see executor.h */
-    ls_stop_query *stop;
-    void *context;
+    int compute_threads, optimizer_threads;    /* 0: all cores */
+    ls_device_call *calls[LS_CALL_KIND_COUNT]; /* see executor.h; NULL: nothing is done */
+    ls_stop_query *stop;                       /* may be NULL */
+    void *stop_context;
 } ls_instance_options;
 
 typedef struct ls_instance {
@@ -26,9 +26,15 @@ typedef struct ls_instance {
     ls_device *device;
     ls_arena *arena;
     void *arena_base;
-    uint64_t *tickets;
+    uint64_t *tickets, *carry_tickets;
+    ls_device_call *calls[LS_CALL_KIND_COUNT];
     ls_executor executor;
 } ls_instance;
+
+/* How far each lane had been filled at some moment. */
+typedef struct ls_lane_marks {
+    uint64_t tickets[LS_LANE_COUNT];
+} ls_lane_marks;
 
 /*
  * Build and reserve everything.
@@ -42,8 +48,16 @@ ls_status ls_instance_open(const ls_decoder_options *decoder_options,
 /* NULL and a zeroed instance are allowed. */
 void ls_instance_close(ls_instance *instance);
 
-/* Run a segment; see ls_executor_run(). */
-ls_status ls_instance_run(ls_instance *instance, ls_segment_kind segment);
+/* Submit a segment, or wait for all that were submitted; see executor.h. */
+ls_status ls_instance_submit(ls_instance *instance, ls_segment_kind segment, void *job);
+ls_status ls_instance_sync(ls_instance *instance);
+
+/* Both: run a segment to its end. */
+ls_status ls_instance_run(ls_instance *instance, ls_segment_kind segment, void *job);
+
+/* Mark what has been submitted up to now; wait until it has run, or something has failed. */
+ls_lane_marks ls_instance_mark(const ls_instance *instance);
+void ls_instance_wait(ls_instance *instance, const ls_lane_marks *marks);
 
 /* Address of a tensor (an index as the decoder gives them). */
 void *ls_instance_tensor(const ls_instance *instance, int32_t tensor);

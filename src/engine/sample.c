@@ -43,13 +43,6 @@ static ls_status fill_context(void *context, int64_t micro_batch)
     return LS_OK;
 }
 
-static ls_status no_losses(void *context, int64_t micro_batch)
-{
-    (void)context;
-    (void)micro_batch;
-    return LS_OK;
-}
-
 static bool asked_to_stop(void *context)
 {
     const sampler *s = context;
@@ -60,10 +53,9 @@ static ls_status open_sampler(sampler *s, const ls_run_config *config, const ls_
                               const ls_job_options *options)
 {
     const ls_instance_options instance = {.compute_threads = (int)config->compute_threads,
-                                          .batch = fill_context,
-                                          .loss = no_losses,
+                                          .calls = {[LS_CALL_BATCH] = fill_context},
                                           .stop = asked_to_stop,
-                                          .context = s};
+                                          .stop_context = s};
     s->window = config->sequence_tokens < CONTEXT_TOKENS ? config->sequence_tokens : CONTEXT_TOKENS;
     s->trainer.config = config;
     s->trainer.model = model;
@@ -117,7 +109,7 @@ static ls_status generate(sampler *s, const ls_sample_request *request)
         append(s, request->prompt[i]);
     }
     for (int64_t i = 0; i < request->n_tokens; i++) {
-        LS_TRY(ls_instance_run(&s->trainer.instance, LS_SEGMENT_EVAL));
+        LS_TRY(ls_instance_run(&s->trainer.instance, LS_SEGMENT_EVAL, s));
         const double uniform = ls_rng_uniform(s->trainer.config->seed, SAMPLE_STREAM, (uint64_t)i);
         const int32_t token = draw(logits + (s->n - 1) * V, V, uniform);
         if (token == request->end_token) break;

@@ -1,10 +1,13 @@
 /*
  * train.c - the training loop: open or resume, step, record, evaluate, save, stop.
  *
- * A stop (signal, deadline) inside a step abandons it if its update has not begun: weights, moments
- * and position are then those of the last finished step, which is what is saved.
+ * The loop runs ahead of the lanes: it submits the next step while the one before is still being
+ * finished, and a checkpoint is written by the step after it.  Steps are recorded by events, as
+ * they complete.  A stop (signal, deadline) inside a step abandons it if its update has not been
+ * submitted: weights, moments and position are then those of the step before, which is saved.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +17,7 @@
 #include "choices.h"
 #include "clock.h"
 #include "directory.h"
+#include "heartbeat.h"
 #include "job.h"
 #include "process_stats.h"
 #include "progress.h"
@@ -29,13 +33,14 @@ typedef struct training {
     const ls_job_options *options;
     cJSON *config_json;
     ls_trainer trainer;
-    ls_loss_stats losses, eval_losses;
-    ls_record_bin *bins; /* as many as the statistics have */
+    ls_loss_stats eval_losses;
+    int attempt;
+
+    pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
     ls_record *record;
     ls_progress progress;
-    int attempt;
+    ls_record_bin *bins; /* as many as the statistics have */
     int64_t saved_step;  /* of the newest checkpoint; -1: none */
-    double step_seconds; /* of the latest step */
 } training;
 
 /* ---- record -------------------------------------------------------------------------------- */
@@ -51,15 +56,15 @@ static int fill_bins(const ls_loss_stats *losses, ls_record_bin *bins)
     return n;
 }
 
-static ls_status record_step(training *t, const ls_step_result *r)
+static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
 {
     const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
     const ls_dtype dtype = t->config->precision;
     ls_step_record line = {
-        .step = t->trainer.step,
+        .step = r->step,
         .attempt = t->attempt,
         .tokens = r->tokens,
-        .tokens_total = t->trainer.tokens_total,
+        .tokens_total = r->tokens_total,
         .pairs = r->pairs,
         .loss = r->loss,
         .grad_norm = r->grad_norm,
@@ -78,15 +83,67 @@ static ls_status record_step(training *t, const ls_step_result *r)
         .bins = t->bins,
     };
 
-    if (t->config->position_bins) line.n_bins = fill_bins(&t->losses, t->bins);
+    if (t->config->position_bins) line.n_bins = fill_bins(losses, t->bins);
     for (int lane = 0; lane < LS_RECORD_LANES; lane++)
-        line.lane_busy_s[lane] =
-            1e-9 * (double)ls_device_stats(t->trainer.instance.device, lane).busy_ns;
+        line.lane_busy_s[lane] = r->lane_busy_s[lane];
     return ls_record_step(t->record, &line);
 }
 
+/* An event, on the host lane. */
+static ls_status step_done(void *context, const ls_step_result *r, const ls_loss_stats *losses)
+{
+    training *t = context;
+
+    pthread_mutex_lock(&t->mutex);
+    ls_progress_step_done(&t->progress,
+                          &(ls_progress_step){.step = r->step,
+                                              .loss = r->loss,
+                                              .tokens_per_s = (double)r->tokens / r->seconds,
+                                              .step_s = r->seconds,
+                                              .lr = r->lr,
+                                              .grad_norm = r->grad_norm,
+                                              .skipped = r->skipped});
+    const ls_status status = record_step(t, r, losses);
+    pthread_mutex_unlock(&t->mutex);
+    return status;
+}
+
+/* An event, on the disk_out lane. */
+static ls_status save_done(void *context, int64_t step, double seconds)
+{
+    training *t = context;
+
+    pthread_mutex_lock(&t->mutex);
+    t->saved_step = step;
+    ls_progress_note(&t->progress, "saved %s/checkpoints/step-%08lld (%.2f s)", t->config->output,
+                     (long long)step, seconds);
+    pthread_mutex_unlock(&t->mutex);
+    return LS_OK;
+}
+
+/* An event, on the heartbeat's thread. */
+static void show_beat(void *context, const ls_heartbeat_beat *beat)
+{
+    training *t = context;
+    const ls_progress_within within = {.step = beat->step,
+                                       .segment = ls_segment_name(beat->segment),
+                                       .phase = ls_phase_name(beat->phase),
+                                       .layer = beat->layer,
+                                       .block = beat->block,
+                                       .fraction = beat->fraction,
+                                       .elapsed_s = beat->elapsed_s,
+                                       .step_eta_s = beat->step_eta_s,
+                                       .run_eta_s = beat->run_eta_s};
+    pthread_mutex_lock(&t->mutex);
+    ls_progress_step_within(&t->progress, &within);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* No event but the heartbeat's comes while this records: evaluating waits for everything that was
+ * submitted. */
 static ls_status evaluate(training *t)
 {
+    LS_TRY(ls_trainer_sync(&t->trainer));
     const uint64_t start_ns = ls_clock_ns();
 
     LS_TRY(ls_trainer_eval(&t->trainer, t->config->eval_tokens, &t->eval_losses));
@@ -98,8 +155,10 @@ static ls_status evaluate(training *t)
         .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
         .bins = t->bins,
         .n_bins = t->config->position_bins ? fill_bins(&t->eval_losses, t->bins) : 0};
+    pthread_mutex_lock(&t->mutex);
     ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
                      (long long)line.step, line.loss, (long long)line.tokens);
+    pthread_mutex_unlock(&t->mutex);
     return ls_record_eval(t->record, &line);
 }
 
@@ -148,7 +207,12 @@ static ls_status adopt_choices(training *t, const char *directory, ls_choices *c
 static ls_status open_trainer(training *t, const ls_model_config *model)
 {
     ls_trainer_options options = {
-        .train = true, .stop = t->options->stop, .deadline = t->train->deadline};
+        .train = true,
+        .stop = t->options->stop,
+        .deadline = t->train->deadline,
+        .config_json = t->config_json,
+        .events = {.step = step_done, .saved = save_done, .context = t},
+    };
     ls_choices choices;
     char *directory = NULL;
     ls_status status = LS_OK;
@@ -182,9 +246,8 @@ static ls_status open_statistics(training *t)
 {
     const int linear = (int)t->config->position_bins_count;
 
-    LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->losses));
     LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->eval_losses));
-    t->bins = calloc((size_t)t->losses.n_bins, sizeof *t->bins);
+    t->bins = calloc((size_t)t->eval_losses.n_bins, sizeof *t->bins);
     return t->bins != NULL ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "loss bins");
 }
 
@@ -201,10 +264,9 @@ static ls_status open_run(training *t, const ls_model_config *model)
 
 static void close_run(training *t)
 {
+    ls_trainer_close(&t->trainer); /* first: events need the others */
     ls_progress_close(&t->progress);
     ls_record_close(t->record);
-    ls_trainer_close(&t->trainer);
-    ls_loss_stats_close(&t->losses);
     ls_loss_stats_close(&t->eval_losses);
     free(t->bins);
     cJSON_Delete(t->config_json);
@@ -212,19 +274,26 @@ static void close_run(training *t)
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-static ls_status save(training *t)
+static ls_status fail_hopeless(const training *t)
 {
-    if (t->saved_step == t->trainer.step) return LS_OK;
-    LS_TRY(ls_checkpoint_save(&t->trainer, t->config_json));
-    t->saved_step = t->trainer.step;
-    ls_progress_note(&t->progress, "saved %s/checkpoints/step-%08lld (%.2f s)", t->config->output,
-                     (long long)t->trainer.step, t->trainer.save_seconds);
-    return LS_OK;
+    return LS_FAIL(LS_ERR_DEVICE,
+                   "step %lld: the gradient was not finite more than %lld times in a row "
+                   "(optimizer.skip_nonfinite_max); lower optimizer.lr or look at the data",
+                   (long long)atomic_load(&t->trainer.hopeless_step),
+                   (long long)t->config->skip_nonfinite_max);
+}
+
+/* Wait for everything, and save what is not saved yet. */
+static ls_status finish(training *t)
+{
+    LS_TRY(ls_trainer_sync(&t->trainer));
+    if (atomic_load(&t->trainer.hopeless_step) > 0) return fail_hopeless(t);
+    return t->saved_step == t->trainer.step ? LS_OK : ls_trainer_drain(&t->trainer);
 }
 
 static ls_status save_and_stop(training *t, const char *why)
 {
-    LS_TRY(save(t));
+    LS_TRY(finish(t));
     return LS_FAIL(LS_ERR_STOPPED,
                    "stopped after step %lld of %lld (%s); everything is saved, "
                    "continue with --resume",
@@ -234,9 +303,10 @@ static ls_status save_and_stop(training *t, const char *why)
 /* Whether another step and a save still end before the deadline. */
 static bool deadline_near(const training *t)
 {
-    return t->train->deadline > 0.0 &&
-           ls_clock_epoch_seconds() + t->step_seconds + 2.0 * t->trainer.save_seconds >
-               t->train->deadline;
+    return t->train->deadline > 0.0 && ls_clock_epoch_seconds() +
+                                               atomic_load(&t->trainer.step_seconds) +
+                                               2.0 * atomic_load(&t->trainer.save_seconds) >
+                                           t->train->deadline;
 }
 
 static bool due(int64_t step, int64_t every, int64_t last)
@@ -244,44 +314,25 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return every > 0 && (step % every == 0 || step == last);
 }
 
-static ls_status take_step(training *t)
-{
-    ls_step_result result;
-
-    ls_device_stats_reset(t->trainer.instance.device);
-    LS_TRY(ls_trainer_step(&t->trainer, &t->losses, &result));
-    t->step_seconds = result.seconds;
-    ls_progress_step_done(
-        &t->progress, &(ls_progress_step){.step = t->trainer.step,
-                                          .loss = result.loss,
-                                          .tokens_per_s = (double)result.tokens / result.seconds,
-                                          .step_s = result.seconds,
-                                          .lr = result.lr,
-                                          .grad_norm = result.grad_norm,
-                                          .skipped = result.skipped});
-    LS_TRY(record_step(t, &result));
-    if (t->trainer.control->skipped_in_a_row <= t->config->skip_nonfinite_max) return LS_OK;
-    return LS_FAIL(LS_ERR_DEVICE,
-                   "step %lld: the gradient was not finite %lld times in a row "
-                   "(optimizer.skip_nonfinite_max); lower optimizer.lr or look at the data",
-                   (long long)t->trainer.step, (long long)t->trainer.control->skipped_in_a_row);
-}
-
 static ls_status run_steps(training *t)
 {
-    const int64_t last = t->config->schedule.steps;
+    const ls_run_config *c = t->config;
+    const int64_t last = c->schedule.steps;
+    bool save = false; /* the next step saves the state it starts from */
 
     while (t->trainer.step < last) {
         if (deadline_near(t)) return save_and_stop(t, "deadline");
-        ls_status status = take_step(t);
+        ls_status status = ls_trainer_submit_step(&t->trainer, save);
         const int64_t step = t->trainer.step;
-        if (status == LS_OK && due(step, t->config->eval_every_steps, last)) status = evaluate(t);
+        if (status == LS_OK) {
+            save = due(step, c->checkpoint_every_steps, last);
+            if (due(step, c->eval_every_steps, last)) status = evaluate(t);
+        }
         if (status == LS_ERR_STOPPED) return save_and_stop(t, "asked to stop");
         LS_TRY(status);
-        if (due(step, t->config->checkpoint_every_steps, last) || step == last) LS_TRY(save(t));
         if (step == t->train->stop_after && step < last) return save_and_stop(t, "--stop-after");
     }
-    return LS_OK;
+    return finish(t);
 }
 
 static void print_plan(const training *t)
@@ -332,7 +383,7 @@ static void note_op_times(training *t)
         const ls_lane_stats stats = ls_device_stats(t->trainer.instance.device, lane);
         for (int op = 0; op < LS_OP_COUNT; op++)
             if (stats.op_calls[op] > 0)
-                ls_progress_note(&t->progress, "  last step, %-8s %-20s %8.2f ms in %llu calls",
+                ls_progress_note(&t->progress, "  whole run, %-8s %-20s %10.2f ms in %llu calls",
                                  ls_lane_name((ls_lane)lane), ls_op_describe((ls_op)op)->name,
                                  1e-6 * (double)stats.op_ns[op],
                                  (unsigned long long)stats.op_calls[op]);
@@ -343,8 +394,10 @@ ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model
                        const ls_train_options *train, const ls_job_options *options)
 {
     training t = {.config = config, .train = train, .options = options};
+    ls_heartbeat *heartbeat = NULL;
     ls_status status;
 
+    pthread_mutex_init(&t.mutex, NULL);
     t.progress = ls_progress_open(config->schedule.steps, options->quiet);
     if (train->dry_run) {
         status = dry_run(&t, model);
@@ -352,10 +405,13 @@ ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model
         status = open_run(&t, model);
         if (status == LS_OK) {
             note_start(&t);
-            status = run_steps(&t);
+            status = ls_heartbeat_start(&t.trainer, show_beat, &t, &heartbeat);
+            if (status == LS_OK) status = run_steps(&t);
+            ls_heartbeat_stop(heartbeat);
             if (options->verbose && t.trainer.step > 0) note_op_times(&t);
         }
     }
     close_run(&t);
+    pthread_mutex_destroy(&t.mutex);
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * trainer.c - steps and evaluations.
+ * trainer.c - steps, evaluations and saves, as segments of the plan.
  *
  * The number of labels of the whole optimizer step is known before its first backward (the loader
  * counts without reading tokens), so every micro-batch scales its gradients by 1 / labels of the
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint.h"
 #include "choices.h"
 #include "clock.h"
 #include "directory.h"
@@ -18,7 +19,7 @@
 
 #define PATH_BYTES 4096
 
-/* ---- callbacks, on the host lane ----------------------------------------------------------- */
+/* ---- calls of the plan, on the lanes' threads ---------------------------------------------- */
 
 static ls_loader_batch batch_tensors(const ls_trainer *t)
 {
@@ -40,40 +41,158 @@ static void pad_rows(const ls_loader_batch *batch, int64_t first, int64_t end)
     }
 }
 
+/* What must be known of the whole step before its first batch. */
+static ls_status start_step(ls_trainer_job *job)
+{
+    ls_trainer *t = job->trainer;
+    const ls_run_config *c = t->config;
+    const ls_loader_range range = {job->first_sequence, c->sequences * c->accumulate, c->window};
+
+    job->start_ns = ls_clock_ns();
+    atomic_store(&t->working_since_ns, job->start_ns);
+    atomic_store(&t->working_step, job->source == t->train_data ? job->step + 1 : job->step);
+    if (job->source != t->train_data) return LS_OK;
+    LS_TRY(ls_loader_count(job->source, &range, &job->counts));
+    const int64_t labels = job->counts.labels;
+    *t->loss_scale = labels > 0 ? (float)(1.0 / (double)labels) : 0.0f;
+    return LS_OK;
+}
+
 static ls_status fill_batch(void *context, int64_t micro_batch)
 {
-    ls_trainer *t = context;
+    ls_trainer_job *job = context;
+    const ls_trainer *t = job->trainer;
     const ls_decoder_options *o = &t->instance.decoder.options;
     const ls_loader_batch batch = batch_tensors(t);
     const int64_t first = micro_batch * o->sequences;
-    const int64_t left = t->sequences_left - first;
-    const ls_loader_range range = {.first_sequence = t->first_sequence + first,
+    const int64_t left = job->sequences_left - first;
+    const ls_loader_range range = {.first_sequence = job->first_sequence + first,
                                    .n_sequences = left < o->sequences ? left : o->sequences};
 
-    LS_TRY(ls_loader_fill(t->source, &range, &batch, NULL));
+    if (micro_batch == 0) LS_TRY(start_step(job));
+    LS_TRY(ls_loader_fill(job->source, &range, &batch, NULL));
     pad_rows(&batch, range.n_sequences * o->S, o->sequences * o->S);
     return LS_OK;
 }
 
 static ls_status collect_losses(void *context, int64_t micro_batch)
 {
-    ls_trainer *t = context;
+    const ls_trainer_job *job = context;
+    const ls_trainer *t = job->trainer;
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
     const ls_decoder_options *o = &t->instance.decoder.options;
 
     (void)micro_batch;
-    ls_loss_stats_add(t->collected, ls_instance_tensor(&t->instance, in->nll),
+    ls_loss_stats_add(job->losses, ls_instance_tensor(&t->instance, in->nll),
                       ls_instance_tensor(&t->instance, in->targets),
                       ls_instance_tensor(&t->instance, in->positions), o->S * o->sequences);
     return LS_OK;
 }
 
+static ls_status set_rate(void *context, int64_t chunk)
+{
+    const ls_trainer_job *job = context;
+    (void)chunk;
+    job->trainer->control->lr = job->lr;
+    return LS_OK;
+}
+
+/* Lane times since the step before; evaluations in between are not the step's. */
+static void take_lane_times(ls_trainer *t, double *busy_s)
+{
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
+        const uint64_t busy_ns = ls_device_stats(t->instance.device, lane).busy_ns;
+        if (busy_s != NULL) busy_s[lane] = 1e-9 * (double)(busy_ns - t->lane_busy_ns[lane]);
+        t->lane_busy_ns[lane] = busy_ns;
+    }
+}
+
+/* A step begins where the one before was complete, or, after a pause, with its first batch. */
+static double take_step_seconds(ls_trainer *t, const ls_trainer_job *job)
+{
+    const uint64_t now = ls_clock_ns();
+    const uint64_t start = t->reported_ns > job->start_ns ? t->reported_ns : job->start_ns;
+    t->reported_ns = now;
+    return 1e-9 * (double)(now - start);
+}
+
+static ls_status report_step(void *context, int64_t chunk)
+{
+    const ls_trainer_job *job = context;
+    ls_trainer *t = job->trainer;
+    const ls_update_control *control = t->control;
+    t->tokens_total += job->counts.tokens;
+    ls_step_result r = {.step = job->step + 1,
+                        .tokens = job->counts.tokens,
+                        .tokens_total = t->tokens_total,
+                        .labels = job->counts.labels,
+                        .skipped_in_a_row = control->skipped_in_a_row,
+                        .pairs = (double)job->counts.pairs,
+                        .seconds = take_step_seconds(t, job),
+                        .loss = ls_loss_stats_mean(&t->losses),
+                        .grad_norm = control->grad_norm,
+                        .lr = job->lr,
+                        .skipped = control->skip != 0};
+    ls_status status = LS_OK;
+
+    (void)chunk;
+    r.clipped = !r.skipped && control->coefficient < 1.0f;
+    r.grad_norm_clipped =
+        r.clipped ? control->grad_norm * (double)control->coefficient : control->grad_norm;
+    take_lane_times(t, r.lane_busy_s);
+    atomic_store(&t->step_seconds, r.seconds);
+    atomic_store(&t->last_loss, r.loss);
+    if (atomic_load(&t->hopeless_step) > 0) return LS_OK;
+    if (control->skipped_in_a_row > t->config->skip_nonfinite_max)
+        atomic_store(&t->hopeless_step, r.step);
+    if (t->options.events.step != NULL)
+        status = t->options.events.step(t->options.events.context, &r, &t->losses);
+    ls_loss_stats_reset(&t->losses);
+    return status;
+}
+
+static ls_status begin_save(void *context, int64_t chunk)
+{
+    const ls_trainer_job *job = context;
+    ls_trainer *t = job->trainer;
+    const ls_position position = {.step = job->step,
+                                  .next_sequence = job->next_sequence,
+                                  .tokens_total = t->tokens_total,
+                                  .control = *t->control};
+
+    (void)chunk;
+    t->save_start_ns = ls_clock_ns();
+    return ls_checkpoint_save_begin(t, &position, t->options.config_json, &t->saver);
+}
+
+static ls_status save_tensor(void *context, int64_t tensor)
+{
+    const ls_trainer_job *job = context;
+    return ls_checkpoint_save_tensor(job->trainer->saver, (int32_t)tensor);
+}
+
+static ls_status end_save(void *context, int64_t chunk)
+{
+    const ls_trainer_job *job = context;
+    ls_trainer *t = job->trainer;
+    struct ls_checkpoint_saver *saver = t->saver;
+
+    (void)chunk;
+    t->saver = NULL;
+    LS_TRY(ls_checkpoint_save_end(saver));
+    const double seconds = 1e-9 * (double)(ls_clock_ns() - t->save_start_ns);
+    atomic_store(&t->save_seconds, seconds);
+    if (t->options.events.saved == NULL) return LS_OK;
+    return t->options.events.saved(t->options.events.context, job->step, seconds);
+}
+
 static bool should_stop(void *context)
 {
-    const ls_trainer *t = context;
+    ls_trainer *t = context;
     if (t->options.stop != NULL && atomic_load(t->options.stop)) return true;
+    if (atomic_load(&t->hopeless_step) > 0) return true;
     return t->options.deadline > 0.0 &&
-           ls_clock_epoch_seconds() + t->save_seconds > t->options.deadline;
+           ls_clock_epoch_seconds() + atomic_load(&t->save_seconds) > t->options.deadline;
 }
 
 /* ---- open, close --------------------------------------------------------------------------- */
@@ -132,21 +251,27 @@ static ls_status open_parts(ls_trainer *t)
 {
     const ls_instance_options instance = {.compute_threads = t->choices.compute_threads,
                                           .optimizer_threads = t->choices.optimizer_threads,
-                                          .batch = fill_batch,
-                                          .loss = collect_losses,
+                                          .calls = {[LS_CALL_BATCH] = fill_batch,
+                                                    [LS_CALL_LOSS] = collect_losses,
+                                                    [LS_CALL_SCHEDULE] = set_rate,
+                                                    [LS_CALL_REPORT] = report_step,
+                                                    [LS_CALL_SAVE_BEGIN] = begin_save,
+                                                    [LS_CALL_SAVE] = save_tensor,
+                                                    [LS_CALL_SAVE_END] = end_save},
                                           .stop = should_stop,
-                                          .context = t};
+                                          .stop_context = t};
     const ls_decoder_options decoder =
         ls_choices_decoder(t->config, t->model, &t->choices, t->options.train);
 
     LS_TRY(open_data(t));
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
     ls_weights_rope_table(&t->instance, t->model->rope_theta);
-    if (t->options.train) {
-        t->control = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.control);
-        *t->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
-    }
-    return LS_OK;
+    if (!t->options.train) return LS_OK;
+    t->control = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.control);
+    t->loss_scale = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.loss_scale);
+    *t->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
+    return ls_loss_stats_open(t->config->sequence_tokens, (int)t->config->position_bins_count,
+                              &t->losses);
 }
 
 ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *model,
@@ -156,6 +281,7 @@ ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *mo
     trainer->config = config;
     trainer->model = model;
     trainer->options = *options;
+    atomic_store(&trainer->last_loss, (double)NAN);
     if (options->choices != NULL)
         trainer->choices = *options->choices;
     else
@@ -171,8 +297,10 @@ void ls_trainer_close(ls_trainer *trainer)
 {
     if (trainer == NULL) return;
     ls_instance_close(&trainer->instance);
+    ls_checkpoint_save_abort(trainer->saver);
     ls_loader_close(trainer->train_data);
     ls_loader_close(trainer->valid_data);
+    ls_loss_stats_close(&trainer->losses);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -184,49 +312,60 @@ ls_status ls_trainer_init_weights(ls_trainer *trainer)
     return LS_OK;
 }
 
-/* ---- steps --------------------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------------------------ */
 
-static void finish_result(const ls_trainer *t, const ls_loss_stats *losses, ls_step_result *r)
+/* A job for the next segment, as soon as one is free. */
+static ls_trainer_job *take_job(ls_trainer *t, ls_loader *source, ls_loss_stats *losses)
 {
-    const ls_update_control *control = t->control;
+    ls_trainer_job *job = &t->jobs[t->n_jobs++ % LS_TRAINER_JOBS];
 
-    r->loss = ls_loss_stats_mean(losses);
-    r->grad_norm = control->grad_norm;
-    r->skipped = control->skip != 0;
-    r->clipped = !r->skipped && control->coefficient < 1.0f;
-    r->grad_norm_clipped = control->grad_norm * (double)control->coefficient;
-    if (!r->clipped) r->grad_norm_clipped = r->grad_norm;
+    ls_instance_wait(&t->instance, &job->end);
+    *job = (ls_trainer_job){.trainer = t,
+                            .source = source,
+                            .losses = losses,
+                            .step = t->step,
+                            .next_sequence = t->next_sequence};
+    return job;
 }
 
-ls_status ls_trainer_step(ls_trainer *t, ls_loss_stats *losses, ls_step_result *result)
+static ls_status submit(ls_trainer *t, ls_segment_kind segment, ls_trainer_job *job)
+{
+    const ls_status status = ls_instance_submit(&t->instance, segment, job);
+    job->end = ls_instance_mark(&t->instance);
+    if (status == LS_ERR_STOPPED) { /* the state that was being saved can be saved again */
+        ls_checkpoint_save_abort(t->saver);
+        t->saver = NULL;
+    }
+    return status;
+}
+
+ls_status ls_trainer_submit_step(ls_trainer *t, bool save)
 {
     const ls_run_config *c = t->config;
     const int64_t n_sequences = c->sequences * c->accumulate;
-    const uint64_t start_ns = ls_clock_ns();
-    const ls_loader_range range = {t->next_sequence, n_sequences, c->window};
-    ls_loader_counts counts;
+    ls_trainer_job *job = take_job(t, t->train_data, &t->losses);
 
-    LS_TRY(ls_loader_count(t->train_data, &range, &counts));
-    t->source = t->train_data;
-    t->first_sequence = t->next_sequence;
-    t->sequences_left = n_sequences;
-    t->collected = losses;
-    ls_loss_stats_reset(losses);
-
-    t->control->lr = ls_schedule_lr(&c->schedule, t->step + 1);
-    t->control->loss_scale = counts.labels > 0 ? (float)(1.0 / (double)counts.labels) : 0.0f;
-    LS_TRY(ls_instance_run(&t->instance, LS_SEGMENT_STEP));
-
+    job->first_sequence = t->next_sequence;
+    job->sequences_left = n_sequences;
+    job->lr = ls_schedule_lr(&c->schedule, t->step + 1);
+    LS_TRY(submit(t, save ? LS_SEGMENT_STEP_SAVE : LS_SEGMENT_STEP, job));
     t->step++;
     t->next_sequence += n_sequences;
-    t->tokens_total += counts.tokens;
-    *result = (ls_step_result){.tokens = counts.tokens,
-                               .labels = counts.labels,
-                               .pairs = (double)counts.pairs,
-                               .lr = t->control->lr,
-                               .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns)};
-    finish_result(t, losses, result);
     return LS_OK;
+}
+
+ls_status ls_trainer_drain(ls_trainer *t)
+{
+    ls_trainer_job *job = take_job(t, NULL, NULL);
+
+    t->instance.executor.stop = NULL; /* what is left is the save that a stop asks for */
+    LS_TRY(submit(t, LS_SEGMENT_DRAIN, job));
+    return ls_trainer_sync(t);
+}
+
+ls_status ls_trainer_sync(ls_trainer *t)
+{
+    return ls_instance_sync(&t->instance);
 }
 
 ls_status ls_trainer_eval(ls_trainer *t, int64_t tokens, ls_loss_stats *losses)
@@ -236,14 +375,16 @@ ls_status ls_trainer_eval(ls_trainer *t, int64_t tokens, ls_loss_stats *losses)
     int64_t n = (tokens + S - 1) / S;
 
     if (n > all) n = all;
+    LS_TRY(ls_trainer_sync(t));
     ls_loss_stats_reset(losses);
-    t->source = t->valid_data;
-    t->collected = losses;
     for (int64_t first = 0; first < n; first += sequences) {
-        t->first_sequence = first;
-        t->sequences_left = n - first;
-        LS_TRY(ls_instance_run(&t->instance, LS_SEGMENT_EVAL));
+        ls_trainer_job *job = take_job(t, t->valid_data, losses);
+        job->first_sequence = first;
+        job->sequences_left = n - first;
+        LS_TRY(submit(t, LS_SEGMENT_EVAL, job));
     }
+    LS_TRY(ls_trainer_sync(t));
+    take_lane_times(t, NULL);
     return LS_OK;
 }
 

@@ -1,10 +1,14 @@
 /*
- * trainer.h - a run at work: config, model, data and instance, and the steps they take.
+ * trainer.h - a run at work: config, model, data and instance, and the segments they submit.
  *
- * The trainer's position is (step, next_sequence, tokens_total, control): with the weights, m and v
- * it is all that a checkpoint needs, and all that changes from step to step.
+ * Segments are submitted one after the other without waiting: the updates of a step run while the
+ * next forward already uses the layers that are updated, and a checkpoint is written while the step
+ * after it computes.  What a segment works on is a job; what a step did is told by an event.
  *
- * Layer: engine.  Threads: one owner; the batch and loss callbacks run on the host lane.
+ * The trainer's position is that after everything submitted; it and the weights, m, v and lo are
+ * all that a checkpoint needs, and all that changes from step to step.
+ *
+ * Layer: engine.  Threads: one owner submits; jobs run on the lanes' threads, and so do the events.
  */
 #ifndef LS_TRAINER_H
 #define LS_TRAINER_H
@@ -17,6 +21,9 @@
 #include "model_config.h"
 #include "run_config.h"
 
+struct cJSON;
+struct ls_checkpoint_saver;
+
 /* The plan's free choices; frozen in a checkpoint, because bits depend on them. */
 typedef struct ls_choices {
     int64_t chunk, query_block, loss_rows;
@@ -24,12 +31,54 @@ typedef struct ls_choices {
     int compute_threads, optimizer_threads; /* 0: all cores */
 } ls_choices;
 
+/* Where a run stands between two steps. */
+typedef struct ls_position {
+    int64_t step, next_sequence, tokens_total;
+    ls_update_control control; /* beta powers and counters */
+} ls_position;
+
+/* What a step did. */
+typedef struct ls_step_result {
+    int64_t step, tokens, tokens_total, labels, skipped_in_a_row;
+    double pairs, seconds;
+    double loss; /* mean over labels */
+    double grad_norm, grad_norm_clipped, lr;
+    bool clipped, skipped;
+    double lane_busy_s[LS_LANE_COUNT]; /* since the step before */
+} ls_step_result;
+
+/* Told as soon as it has happened, on the thread of a lane; a failure stops the run. */
+typedef struct ls_trainer_events {
+    ls_status (*step)(void *context, const ls_step_result *result, const ls_loss_stats *losses);
+    ls_status (*saved)(void *context, int64_t step, double seconds);
+    void *context;
+} ls_trainer_events;
+
 typedef struct ls_trainer_options {
-    bool train;                /* with gradients, moments and the training data */
-    const ls_choices *choices; /* NULL: choose; else use these */
-    const atomic_bool *stop;   /* set by a signal; may be NULL */
-    double deadline;           /* seconds since the epoch; 0: none */
+    bool train;                      /* with gradients, moments and the training data */
+    const ls_choices *choices;       /* NULL: choose; else use these */
+    const atomic_bool *stop;         /* set by a signal; may be NULL */
+    double deadline;                 /* seconds since the epoch; 0: none */
+    const struct cJSON *config_json; /* the resolved config, for checkpoints; with train */
+    ls_trainer_events events;        /* functions may be NULL */
 } ls_trainer_options;
+
+struct ls_trainer;
+
+/* What one segment works on. */
+typedef struct ls_trainer_job {
+    struct ls_trainer *trainer;
+    ls_loader *source;
+    int64_t first_sequence, sequences_left;
+    ls_loss_stats *losses;
+    ls_loader_counts counts;     /* of the whole step */
+    int64_t step, next_sequence; /* the trainer's position before it */
+    double lr;
+    uint64_t start_ns; /* when its first batch was filled */
+    ls_lane_marks end; /* the job may be used again when these have run */
+} ls_trainer_job;
+
+#define LS_TRAINER_JOBS 3 /* segments in flight at most */
 
 typedef struct ls_trainer {
     const ls_run_config *config;
@@ -39,24 +88,26 @@ typedef struct ls_trainer {
     ls_instance instance;
     ls_loader *train_data, *valid_data;
     ls_update_control *control; /* in the instance's arena; NULL without train */
+    float *loss_scale;          /* there too */
 
-    int64_t step, next_sequence, tokens_total;
-    double save_seconds; /* how long saving takes, as far as is known */
+    int64_t step, next_sequence; /* after everything submitted */
+    ls_trainer_job jobs[LS_TRAINER_JOBS];
+    int64_t n_jobs; /* so far: the next one uses slot n_jobs % LS_TRAINER_JOBS */
 
-    /* What the callbacks work on. */
-    ls_loader *source;
-    int64_t first_sequence, sequences_left;
-    ls_loss_stats *collected;
+    /* Of the lanes' threads; tokens_total is ordered as control is. */
+    int64_t tokens_total;                 /* up to the latest complete step */
+    ls_loss_stats losses;                 /* of the step at work; host lane */
+    uint64_t reported_ns;                 /* when the latest step was complete; host lane */
+    uint64_t lane_busy_ns[LS_LANE_COUNT]; /* up to then; host lane */
+    struct ls_checkpoint_saver *saver;    /* being written, or NULL; disk_out lane */
+    uint64_t save_start_ns;
+    _Atomic(double) save_seconds, step_seconds; /* how long each takes, as far as is known */
+    _Atomic(int64_t) working_step;              /* being taken now; 0: none yet */
+    _Atomic(uint64_t) working_since_ns;
+    _Atomic(double) last_loss;      /* of the latest complete step */
+    _Atomic(int64_t) hopeless_step; /* where too many in a row had been skipped: nothing is taken
+                                     * or reported from there on; 0: all is well */
 } ls_trainer;
-
-/* What a step did. */
-typedef struct ls_step_result {
-    int64_t tokens, labels;
-    double pairs, seconds;
-    double loss; /* mean over labels */
-    double grad_norm, grad_norm_clipped, lr;
-    bool clipped, skipped;
-} ls_step_result;
 
 /*
  * Open data and instance.  Weights are not set: load or initialise them next.
@@ -66,19 +117,29 @@ typedef struct ls_step_result {
 ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *model,
                           const ls_trainer_options *options, ls_trainer *trainer);
 
-/* NULL and a zeroed trainer are allowed. */
+/* Finishes what was submitted; a checkpoint that is not complete is removed.  NULL and a zeroed
+ * trainer are allowed. */
 void ls_trainer_close(ls_trainer *trainer);
 
 /* Random or pretrained weights, as the config says, and the RoPE table. */
 ls_status ls_trainer_init_weights(ls_trainer *trainer);
 
 /*
- * One optimizer step.  losses receives the labels' statistics.
- * LS_ERR_STOPPED: stopped before the update; weights and position are as before the call.
+ * Submit one optimizer step; with save, the state before it is saved meanwhile.
+ * LS_ERR_STOPPED: stopped before the update; the step has not been taken, and nothing is running.
  */
-ls_status ls_trainer_step(ls_trainer *trainer, ls_loss_stats *losses, ls_step_result *result);
+ls_status ls_trainer_submit_step(ls_trainer *trainer, bool save);
 
-/* Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer). */
+/* Save the state and wait for it; nothing but ls_trainer_close() may follow. */
+ls_status ls_trainer_drain(ls_trainer *trainer);
+
+/* Wait for everything submitted. */
+ls_status ls_trainer_sync(ls_trainer *trainer);
+
+/*
+ * Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer);
+ * waits for everything submitted.
+ */
 ls_status ls_trainer_eval(ls_trainer *trainer, int64_t tokens, ls_loss_stats *losses);
 
 /* Model FLOPs of a step: 6 N_mat tokens + 12 H K L pairs. */

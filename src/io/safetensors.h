@@ -39,13 +39,12 @@ typedef struct ls_safetensors_entry {
     uint64_t size_bytes;
 } ls_safetensors_entry;
 
-/* A tensor to write. */
+/* A tensor that will be written. */
 typedef struct ls_safetensors_tensor {
     const char *name;
     ls_dtype dtype;
     int n_dims;
     int64_t dims[LS_SAFETENSORS_DIMS_MAX];
-    const void *data; /* its elements; unused by ls_safetensors_writer_open() */
 } ls_safetensors_tensor;
 
 /*
@@ -106,12 +105,5 @@ ls_status ls_safetensors_writer_finish(ls_safetensors_writer *writer, uint64_t *
 
 /* Release the writer; a file that was not finished is removed.  NULL is allowed. */
 void ls_safetensors_writer_close(ls_safetensors_writer *writer);
-
-/*
- * Write a whole file from tensors in memory, reordered as the format needs, and make it durable.
- * On failure no file is left.  Outputs and statuses as above.
- */
-ls_status ls_safetensors_write(const char *path, const ls_safetensors_tensor *tensors, int64_t n,
-                               uint64_t *bytes, uint32_t *crc);
 
 #endif

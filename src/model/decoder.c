@@ -65,6 +65,9 @@ static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t column
         snprintf(state, sizeof state, "%s.%s", name, states[i].suffix);
         *slots[i] = add_tensor(b, states[i].role, layer, LS_DTYPE_F32, rows, columns, state);
     }
+    const int32_t own[] = {param.weight, param.lo, param.m, param.v, param.grad};
+    for (size_t i = 0; i < sizeof own / sizeof own[0] && b->status == LS_OK; i++)
+        if (own[i] >= 0) b->tape->tensors[own[i]].param = d->n_params;
     d->params[d->n_params] = param;
     return d->n_params++;
 }
@@ -212,46 +215,55 @@ static void add_inputs(builder *b)
     in->doc_start = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "doc_start");
     in->nll = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, b->T, 0, "nll");
     in->rope_table = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, o->S, o->shape.K, "rope.table");
-    in->control = -1;
-    if (o->train)
+    in->control = in->loss_scale = -1;
+    if (o->train) {
         in->control = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_U8,
                                  (int64_t)sizeof(ls_update_control), 0, "control");
+        in->loss_scale = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, 1, 0, "loss.scale");
+    }
+    if (b->status != LS_OK) return;
+    b->tape->tensors[in->rope_table].persistent = true;
+    if (o->train) b->tape->tensors[in->control].persistent = true;
 }
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-static void emit_step(builder *b)
+static void emit_micro_batch(builder *b, int32_t micro_batch, bool train)
 {
-    for (int32_t mb = 0; mb < b->o->accumulate; mb++) {
-        b->phase = LS_PHASE_BATCH;
-        emit_host(b, LS_CALL_BATCH, mb);
-        emit_forward(b);
-        emit_loss(b, true);
-        emit_host(b, LS_CALL_LOSS, mb);
-        emit_backward(b);
-    }
-    emit_update(b);
+    const ls_decoder_inputs *in = &b->decoder->inputs;
+    const int32_t inputs[] = {in->tokens, in->targets, in->positions, in->doc_start,
+                              train ? in->loss_scale : -1};
+    const int32_t results[] = {in->nll, in->targets, in->positions};
+
+    b->phase = LS_PHASE_BATCH;
+    emit_host(b, LS_CALL_BATCH, micro_batch, LS_ACCESS_WRITE, inputs, 5);
+    emit_forward(b);
+    emit_loss(b, train);
+    emit_host(b, LS_CALL_LOSS, micro_batch, LS_ACCESS_READ, results, 3);
+    if (train) emit_backward(b);
 }
 
-static void emit_eval(builder *b)
+static void emit_step(builder *b)
 {
-    b->phase = LS_PHASE_BATCH;
-    emit_host(b, LS_CALL_BATCH, 0);
-    emit_forward(b);
-    emit_loss(b, false);
-    emit_host(b, LS_CALL_LOSS, 0);
+    memset(b->grad_written, 0, (size_t)b->decoder->n_params * sizeof *b->grad_written);
+    for (int32_t mb = 0; mb < b->o->accumulate; mb++) emit_micro_batch(b, mb, true);
+    emit_update(b);
 }
 
 static void emit_segments(builder *b)
 {
-    ls_tape *tape = b->tape;
-
     b->layer = b->chunk = -1;
-    if (b->o->train) emit_step(b);
-    tape->segment_calls[LS_SEGMENT_STEP] = tape->n_calls;
-    tape->segment_first[LS_SEGMENT_EVAL] = tape->n_calls;
-    emit_eval(b);
-    tape->segment_calls[LS_SEGMENT_EVAL] = tape->n_calls - tape->segment_calls[LS_SEGMENT_STEP];
+    if (b->o->train) {
+        ls_tape_begin_segment(b->tape, LS_SEGMENT_STEP);
+        emit_step(b);
+        ls_tape_begin_segment(b->tape, LS_SEGMENT_STEP_SAVE);
+        emit_save(b);
+        emit_step(b);
+        ls_tape_begin_segment(b->tape, LS_SEGMENT_DRAIN);
+        emit_save(b);
+    }
+    ls_tape_begin_segment(b->tape, LS_SEGMENT_EVAL);
+    emit_micro_batch(b, 0, false);
 }
 
 static ls_status check_options(const ls_decoder_options *o)

@@ -3,8 +3,10 @@
  *
  * One call builds the whole tape: the parameter table, every activation, and the segments
  *
- *   step   for each micro-batch: batch, forward, loss, backward;  then norm, update
- *   eval   batch, forward, loss (no gradients)
+ *   step        for each micro-batch: batch, forward, loss, backward;  then norm, update
+ *   step+save   the same, and the state before it is written meanwhile
+ *   eval        batch, forward, loss (no gradients)
+ *   drain       the state is written
  *
  * The token axis of a micro-batch is its sequences laid end to end (T = sequences x S); documents
  * are isolated by data (doc_start), so chunks may straddle them.  A layer runs query block by
@@ -59,6 +61,7 @@ typedef struct ls_decoder_inputs {
     int32_t positions, doc_start; /* [T] i64 */
     int32_t rope_table;           /* [S, K/2, 2] f32, filled once */
     int32_t control;              /* ls_update_control as bytes; -1 without train */
+    int32_t loss_scale;           /* [1] f32: 1 / labels of the whole step; -1 without train */
     int32_t nll;                  /* [T] f32 out */
     int32_t logits;               /* [loss_rows, V] f32: the last tile */
 } ls_decoder_inputs;
@@ -80,6 +83,17 @@ typedef struct ls_decoder {
 ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder);
 
 void ls_decoder_free(ls_decoder *decoder);
+
+#define LS_DECODER_SAVED_MAX 4 /* tensors saved for each parameter, at most */
+
+/*
+ * The tensors of a checkpoint in the order in which they are saved: layer by layer, as updates
+ * come, so that an update waits for its own layer alone; within a layer the weights, then m and v,
+ * then lo.
+ *   tensors  [LS_DECODER_SAVED_MAX * n_params] out, indices into the tape's tensors
+ * Returns how many there are.
+ */
+int64_t ls_decoder_save_order(const ls_decoder *decoder, int32_t *tensors);
 
 /* Rows of a logits tile that keep it near 64 MB; at least 16, at most chunk. */
 int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk);

@@ -1,5 +1,5 @@
 /*
- * decoder_backward.c - gradients of the layers, and the update.
+ * decoder_backward.c - gradients of the layers.
  *
  * dx [T, D] enters as the gradient of the layer's output and leaves as that of its input.  Layer l:
  *   keys and values of the whole layer from x (unless saved)
@@ -172,51 +172,4 @@ void emit_backward(builder *b)
     for (int32_t layer = (int32_t)b->o->shape.L - 1; layer >= 0; layer--)
         emit_layer_backward(b, layer);
     emit_embedding_backward(b);
-}
-
-static void emit_adamw(builder *b, const ls_param *param)
-{
-    const ls_decoder_options *o = b->o;
-    const ls_tensor *t = &b->tape->tensors[param->weight];
-    const ls_op_args args = {.adamw = {.n = ls_tensor_elements(t),
-                                       .beta1 = o->beta1,
-                                       .beta2 = o->beta2,
-                                       .eps = o->adam_eps,
-                                       .weight_decay = param->decay ? o->weight_decay : 0.0f,
-                                       .lr_scale = param->lr_scale,
-                                       .dtype = o->dtype}};
-    emit(b, LS_OP_adamw, &args,
-         (ls_view[]){whole(b, param->weight), param->lo >= 0 ? whole(b, param->lo) : ls_view_none(),
-                     whole(b, param->m), whole(b, param->v), whole(b, param->grad),
-                     whole(b, b->decoder->inputs.control)});
-}
-
-void emit_update(builder *b)
-{
-    const ls_decoder *d = b->decoder;
-    int64_t n_sums = 0;
-
-    if (b->status != LS_OK) return;
-    b->phase = LS_PHASE_NORM;
-    for (int32_t i = 0; i < d->n_params; i++) {
-        const ls_param *param = &d->params[i];
-        if (param->frozen) continue;
-        const ls_op_args args = {
-            .sumsq = {.n = ls_tensor_elements(&b->tape->tensors[param->weight])}};
-        const token_range sum = {n_sums++, 1};
-        emit(b, LS_OP_sumsq, &args,
-             (ls_view[]){rows_view(b, (row_tensor){b->sums, 0}, sum), whole(b, b->partials),
-                         whole(b, param->grad)});
-    }
-    b->phase = LS_PHASE_UPDATE;
-    const ls_op_args args = {
-        .norm_finish = {
-            .n = n_sums, .clip_norm = b->o->clip_norm, .beta1 = b->o->beta1, .beta2 = b->o->beta2}};
-    emit(b, LS_OP_norm_finish, &args,
-         (ls_view[]){whole(b, d->inputs.control), head_rows(b, b->sums, n_sums)});
-    for (int32_t i = 0; i < d->n_params; i++) {
-        b->layer = d->params[i].layer;
-        if (!d->params[i].frozen) emit_adamw(b, &d->params[i]);
-    }
-    b->layer = -1;
 }

@@ -64,7 +64,9 @@ ls_view weight(const builder *b, int32_t param);
 
 /* ---- emitters, one call each ---- */
 void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands);
-void emit_host(builder *b, ls_call_kind kind, int32_t micro_batch);
+/* Host work that reads or writes whole tensors; those that are -1 do not exist. */
+void emit_host(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
+               const int32_t *tensors, int n);
 void emit_zero(builder *b, ls_view y);
 void emit_add(builder *b, ls_view y, ls_view a, ls_view other);
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n);
@@ -97,6 +99,7 @@ void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)
 void emit_loss(builder *b, bool with_gradient);
 void emit_backward(builder *b); /* all layers and the embedding */
 void emit_update(builder *b);
+void emit_save(builder *b);
 
 /* Where q, O and LSE of a block of layer live. */
 row_tensor q_rows(const builder *b, int32_t layer, token_range block);

@@ -11,7 +11,9 @@ int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int6
                    .dims = {rows, columns},
                    .dtype = dtype,
                    .role = role,
-                   .layer = layer};
+                   .layer = layer,
+                   .param = -1,
+                   .persistent = role <= LS_ROLE_V};
     int32_t index = -1;
 
     if (b->status != LS_OK) return -1;
@@ -52,17 +54,31 @@ void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands)
                     .chunk = b->chunk,
                     .commit = b->phase == LS_PHASE_UPDATE,
                     .recompute = b->recompute,
-                    .args = *args};
+                    .args = *args,
+                    .n_operands = ls_op_describe(op)->n_operands};
 
     if (b->status != LS_OK) return;
-    for (int i = 0; i < ls_op_describe(op)->n_operands; i++) call.operands[i] = operands[i];
+    for (int i = 0; i < call.n_operands; i++) {
+        call.operands[i] = operands[i];
+        call.access[i] = (uint8_t)ls_op_access(op, args, i);
+    }
     b->status = ls_tape_add_call(b->tape, &call);
 }
 
-void emit_host(builder *b, ls_call_kind kind, int32_t micro_batch)
+void emit_host(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
+               const int32_t *tensors, int n)
 {
-    const ls_call call = {
-        .kind = kind, .phase = b->phase, .layer = -1, .chunk = micro_batch, .commit = false};
+    ls_call call = {.kind = kind,
+                    .phase = b->phase,
+                    .layer = b->layer,
+                    .chunk = chunk,
+                    .commit = b->phase == LS_PHASE_UPDATE};
+
+    for (int i = 0; i < n; i++) {
+        if (tensors[i] < 0) continue;
+        call.operands[call.n_operands] = whole(b, tensors[i]);
+        call.access[call.n_operands++] = (uint8_t)access;
+    }
     if (b->status == LS_OK) b->status = ls_tape_add_call(b->tape, &call);
 }
 

@@ -135,14 +135,6 @@ void emit_forward(builder *b)
     for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer);
 }
 
-/* The one number of the control block that the loss reads: 1 / labels of the whole step. */
-static ls_view loss_scale(const builder *b)
-{
-    return (ls_view){.tensor = b->decoder->inputs.control,
-                     .offset = offsetof(ls_update_control, loss_scale),
-                     .bytes = sizeof(float)};
-}
-
 void emit_loss(builder *b, bool with_gradient)
 {
     const ls_decoder_shape *s = &b->o->shape;
@@ -165,7 +157,7 @@ void emit_loss(builder *b, bool with_gradient)
         emit(b, LS_OP_cross_entropy, &args,
              (ls_view[]){dlogits, rows_view(b, (row_tensor){in->nll, 0}, tile), logits,
                          rows_view(b, (row_tensor){in->targets, 0}, tile),
-                         with_gradient ? loss_scale(b) : ls_view_none()});
+                         with_gradient ? whole(b, b->decoder->inputs.loss_scale) : ls_view_none()});
         if (!with_gradient) continue;
 
         const ls_view dh = head_rows(b, b->loss_dh, n);

@@ -16,17 +16,31 @@ const char *ls_role_name(ls_role role)
 
 const char *ls_phase_name(ls_phase phase)
 {
-    static const char *const names[LS_PHASE_COUNT] = {"batch",    "forward", "loss",
-                                                      "backward", "norm",    "update"};
+    static const char *const names[LS_PHASE_COUNT] = {"batch", "forward", "loss", "backward",
+                                                      "norm",  "update",  "save"};
     assert((unsigned)phase < LS_PHASE_COUNT);
     return names[phase];
 }
 
 const char *ls_segment_name(ls_segment_kind segment)
 {
-    static const char *const names[LS_SEGMENT_COUNT] = {"step", "eval"};
+    static const char *const names[LS_SEGMENT_COUNT] = {"step", "step+save", "eval", "drain"};
     assert((unsigned)segment < LS_SEGMENT_COUNT);
     return names[segment];
+}
+
+bool ls_segment_follows(ls_segment_kind segment, ls_segment_kind next)
+{
+    (void)next; /* whatever it is */
+    return segment != LS_SEGMENT_DRAIN;
+}
+
+const char *ls_call_kind_name(ls_call_kind kind)
+{
+    static const char *const names[LS_CALL_KIND_COUNT] = {
+        "op", "batch", "loss", "schedule", "report", "save_begin", "save", "save_end"};
+    assert((unsigned)kind < LS_CALL_KIND_COUNT);
+    return names[kind];
 }
 
 int64_t ls_tensor_elements(const ls_tensor *tensor)
@@ -75,7 +89,15 @@ ls_status ls_tape_add_call(ls_tape *tape, const ls_call *call)
         tape->calls_capacity = capacity;
     }
     tape->calls[tape->n_calls++] = *call;
+    tape->segment_calls[tape->segment]++;
     return LS_OK;
+}
+
+void ls_tape_begin_segment(ls_tape *tape, ls_segment_kind segment)
+{
+    assert(tape->segment_calls[segment] == 0);
+    tape->segment = segment;
+    tape->segment_first[segment] = tape->n_calls;
 }
 
 ls_view ls_view_none(void)
@@ -104,9 +126,7 @@ void ls_tape_check(const ls_tape *tape)
 {
     for (int64_t c = 0; c < tape->n_calls; c++) {
         const ls_call *call = &tape->calls[c];
-        if (call->kind != LS_CALL_OP) continue;
-        const ls_op_info *info = ls_op_describe(call->op);
-        for (int i = 0; i < info->n_operands; i++) {
+        for (int i = 0; i < call->n_operands; i++) {
             const ls_view *view = &call->operands[i];
             if (view->tensor < 0) continue;
             assert(view->tensor < tape->n_tensors);

@@ -5,8 +5,8 @@
  * planner gives every tensor a span, every call a lane, and proves the order.  Tensors are dense
  * and row-major, and calls touch them by contiguous views (whole tensors, or ranges of rows).
  *
- *   segments   | step: batch, forward, loss, backward, ..., norm, update | eval: batch, forward |
- *   calls      | c0 c1 c2 ...                                            | ...                  |
+ *   segments   | step: batch, forward, loss, backward, norm, update | step+save | eval | drain |
+ *   calls      | c0 c1 c2 ...                                       | ...                      |
  *   tensors    weights, their states and gradients, x of each layer, chunk workspace, ...
  *
  * Layer: model (uses kernels, base).  Threads: a built tape is immutable.
@@ -50,7 +50,9 @@ typedef struct ls_tensor {
     int64_t dims[LS_TENSOR_DIMS_MAX];
     ls_dtype dtype;
     ls_role role;
-    int32_t layer; /* -1: none */
+    int32_t layer;   /* -1: none */
+    int32_t param;   /* the parameter that it is, or a state or the gradient of; -1: none */
+    bool persistent; /* its content outlives a segment */
 } ls_tensor;
 
 int64_t ls_tensor_elements(const ls_tensor *tensor);
@@ -63,11 +65,21 @@ typedef struct ls_view {
     uint64_t bytes;
 } ls_view;
 
+/* An op, or work of the host that the engine does; `chunk` says on what. */
 typedef enum ls_call_kind {
     LS_CALL_OP = 0,
-    LS_CALL_BATCH, /* fill the batch tensors with micro-batch `chunk` of this step */
-    LS_CALL_LOSS,  /* add the losses of micro-batch `chunk` to the step's statistics */
+    LS_CALL_BATCH,      /* fill the batch tensors with micro-batch `chunk` of this step */
+    LS_CALL_LOSS,       /* add the losses of micro-batch `chunk` to the step's statistics */
+    LS_CALL_SCHEDULE,   /* write this step's learning rate into the update control */
+    LS_CALL_REPORT,     /* the step is complete: record it */
+    LS_CALL_SAVE_BEGIN, /* open a checkpoint of the state before this segment */
+    LS_CALL_SAVE,       /* write tensor `chunk` */
+    LS_CALL_SAVE_END,   /* make the checkpoint valid */
+    LS_CALL_KIND_COUNT
 } ls_call_kind;
+
+/* "op", "batch", ...; never NULL. */
+const char *ls_call_kind_name(ls_call_kind kind);
 
 typedef enum ls_phase {
     LS_PHASE_BATCH = 0,
@@ -76,6 +88,7 @@ typedef enum ls_phase {
     LS_PHASE_BACKWARD,
     LS_PHASE_NORM,
     LS_PHASE_UPDATE,
+    LS_PHASE_SAVE,
     LS_PHASE_COUNT
 } ls_phase;
 
@@ -89,22 +102,32 @@ typedef struct ls_call {
     bool commit;          /* part of an update: never abandoned once the first has run */
     bool recompute;       /* repeats forward work in backward */
     ls_op_args args;      /* operand pointers NULL */
-    ls_view operands[LS_OPERANDS_MAX]; /* in the order of ls_op_describe(op) */
+    int32_t n_operands;
+    ls_view operands[LS_OPERANDS_MAX]; /* of an op: in the order of ls_op_describe(op) */
+    uint8_t access[LS_OPERANDS_MAX];   /* ls_access of each */
 } ls_call;
 
+/* What the trainer runs, one after the other; ls_segment_follows() says in which order. */
 typedef enum ls_segment_kind {
     LS_SEGMENT_STEP = 0,
+    LS_SEGMENT_STEP_SAVE, /* a step that meanwhile writes the state it started from */
     LS_SEGMENT_EVAL,
+    LS_SEGMENT_DRAIN, /* write the state, nothing else: the last one */
     LS_SEGMENT_COUNT
 } ls_segment_kind;
 
+/* "step", "step+save", "eval", "drain"; never NULL. */
 const char *ls_segment_name(ls_segment_kind segment);
+
+/* Whether next may run right after segment.  Any segment may be the first. */
+bool ls_segment_follows(ls_segment_kind segment, ls_segment_kind next);
 
 typedef struct ls_tape {
     ls_tensor *tensors;
     int32_t n_tensors, tensors_capacity;
     ls_call *calls;
     int64_t n_calls, calls_capacity;
+    ls_segment_kind segment; /* begun last */
     int64_t segment_first[LS_SEGMENT_COUNT], segment_calls[LS_SEGMENT_COUNT];
 } ls_tape;
 
@@ -113,8 +136,11 @@ void ls_tape_free(ls_tape *tape);
 /* Add a tensor; n_dims dims follow in dims.  Returns its index through tensor. */
 ls_status ls_tape_add_tensor(ls_tape *tape, const ls_tensor *description, int32_t *tensor);
 
-/* Append a call. */
+/* Append a call to the segment that was begun last. */
 ls_status ls_tape_add_call(ls_tape *tape, const ls_call *call);
+
+/* The calls that follow belong to this segment; each kind is begun at most once. */
+void ls_tape_begin_segment(ls_tape *tape, ls_segment_kind segment);
 
 /* Views: nothing, all of a tensor, rows [first, first + n) of its leading dimension. */
 ls_view ls_view_none(void);

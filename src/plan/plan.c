@@ -23,6 +23,7 @@ void ls_plan_free(ls_plan *plan)
     free(plan->operands);
     free(plan->args);
     free(plan->waits);
+    free(plan->carries);
     memset(plan, 0, sizeof *plan);
 }
 
@@ -45,20 +46,60 @@ uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role ro
     return bytes;
 }
 
-static const char *step_noun(const ls_step *step)
+/* By arena, then offset. */
+static int compare_spans(const void *a, const void *b)
 {
-    switch (step->kind) {
-    case LS_STEP_OP: return ls_op_describe(step->op)->name;
-    case LS_STEP_BATCH: return "batch";
-    case LS_STEP_LOSS: return "loss";
+    const ls_span *x = a, *y = b;
+    if (x->arena != y->arena) return x->arena < y->arena ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* What spans in order add up to, less what they cover. */
+static uint64_t count_shared(const ls_span *spans, int32_t n)
+{
+    uint64_t shared = 0, covered = 0; /* covered: up to there, of the arena at work */
+
+    for (int32_t i = 0; i < n; i++) {
+        const uint64_t end = spans[i].offset + spans[i].bytes;
+        if (i == 0 || spans[i].arena != spans[i - 1].arena) covered = 0;
+        if (covered > spans[i].offset) shared += (covered < end ? covered : end) - spans[i].offset;
+        if (end > covered) covered = end;
     }
-    return "?";
+    return shared;
+}
+
+ls_status ls_plan_shared_bytes(const ls_plan *plan, ls_place_kind place, uint64_t *bytes)
+{
+    ls_span *spans = malloc(((size_t)plan->n_tensors + 1) * sizeof *spans);
+    int32_t n = 0;
+
+    if (spans == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "spans of %d tensors", plan->n_tensors);
+    for (int32_t i = 0; i < plan->n_tensors; i++)
+        if (plan->arenas[plan->tensors[i].span.arena].place == place)
+            spans[n++] = plan->tensors[i].span;
+    qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+    *bytes = count_shared(spans, n);
+    free(spans);
+    return LS_OK;
+}
+
+ls_segment_kind ls_plan_segment_of(const ls_plan *plan, int64_t step)
+{
+    int segment = 0;
+    while (step < plan->segment_first[segment] ||
+           step >= plan->segment_first[segment] + plan->segment_steps[segment]) {
+        segment++;
+        assert(segment < LS_SEGMENT_COUNT);
+    }
+    return (ls_segment_kind)segment;
 }
 
 void ls_plan_describe_step(const ls_plan *plan, int64_t step, char *text, size_t text_bytes)
 {
     assert(step >= 0 && step < plan->n_steps);
     const ls_step *s = &plan->steps[step];
+    const bool is_op = s->kind == LS_CALL_OP;
     snprintf(text, text_bytes, "step %lld (%s, %s, layer %d, chunk %d, lane %s)", (long long)step,
-             step_noun(s), ls_phase_name(s->phase), s->layer, s->chunk, ls_lane_name(s->lane));
+             is_op ? ls_op_describe(s->op)->name : ls_call_kind_name(s->kind),
+             ls_phase_name(s->phase), s->layer, s->chunk, ls_lane_name(s->lane));
 }

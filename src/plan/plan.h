@@ -2,12 +2,18 @@
  * plan.h - everything the trainer does, decided before step 1: steps, spans, lanes, waits.
  *
  * A step is one op, one copy or one piece of host work; it names the bytes it reads and writes
- * (spans of arenas), the lane it runs on, and the steps of other lanes it waits for.  Within a
- * lane steps run in plan order.  The executor runs exactly this list; nothing is scheduled by
- * accident, and nothing is allocated after start.
+ * (spans of arenas), the lane it runs on, and what it waits for.  Within a lane steps run in plan
+ * order, and segments follow each other without a pause: the next one may start on a lane while
+ * another lane still works on the one before.
  *
  *   arenas    | host: weights | lo | m | v | grad | x ... | chunk ... | staging |
- *   segments  | step: s0 s1 s2 ...                        | eval: s_n ...       |
+ *   segments  | step: s0 s1 ... | step+save: ... | eval: ... | drain: ... |
+ *   carries   what earlier segments did, as far as this one must wait for it
+ *
+ * A carry stands for all that earlier segments have done on one lane with one group of tensors.
+ * Every segment says which of its steps ends the carry anew, or lets it pass through; so a wait for
+ * a carry means the latest segment that touched the group, whichever it was.  Which segment may
+ * follow which is ls_segment_follows() of the tape.
  *
  * Layer: plan (uses topology, model).  Threads: a built plan is immutable.
  */
@@ -45,14 +51,8 @@ typedef struct ls_step_operand {
     ls_access access;
 } ls_step_operand;
 
-typedef enum ls_step_kind {
-    LS_STEP_OP = 0, /* operands in the order of ls_op_describe(op) */
-    LS_STEP_BATCH,  /* fill the batch tensors with micro-batch `chunk` */
-    LS_STEP_LOSS,   /* add the losses of micro-batch `chunk` to the statistics */
-} ls_step_kind;
-
 typedef struct ls_step {
-    ls_step_kind kind;
+    ls_call_kind kind; /* an op's operands are in the order of ls_op_describe(op) */
     ls_op op;
     ls_lane lane;
     ls_phase phase;
@@ -62,7 +62,7 @@ typedef struct ls_step {
     int64_t first_operand; /* into plan->operands */
     int32_t n_operands;
     int32_t n_waits;
-    int64_t first_wait; /* into plan->waits: indices of earlier steps of other lanes */
+    int64_t first_wait; /* into plan->waits */
     double flops;       /* upper bound: masks are data */
     uint64_t bytes;     /* read plus written */
 } ls_step;
@@ -70,6 +70,8 @@ typedef struct ls_step {
 typedef struct ls_plan_tensor {
     ls_tensor tensor;
     ls_span span;
+    int32_t
+        group; /* what carries do not tell apart: a parameter and its states, the batch, or one */
 } ls_plan_tensor;
 
 typedef struct ls_plan_arena {
@@ -77,21 +79,40 @@ typedef struct ls_plan_arena {
     uint64_t bytes;
 } ls_plan_arena;
 
+typedef struct ls_carry {
+    ls_lane lane;
+    int32_t group;
+    int64_t ends[LS_SEGMENT_COUNT]; /* the step that ends it there; -1: it passes through */
+} ls_carry;
+
 typedef struct ls_plan {
     ls_plan_arena *arenas;
     ls_plan_tensor *tensors; /* the tape's, then the plan's own */
     ls_step *steps;
     ls_step_operand *operands;
     ls_op_args *args; /* operand pointers NULL */
-    int64_t *waits;
-    int32_t n_arenas, n_tensors;
-    int64_t n_steps, n_operands, n_waits, waits_capacity;
+    int64_t *waits;   /* >= 0: an earlier step of this segment; < 0: carry -1 - wait */
+    ls_carry *carries;
+    int32_t n_arenas, n_tensors, n_groups, n_carries;
+    int64_t n_steps, n_operands, n_waits;
     int64_t segment_first[LS_SEGMENT_COUNT], segment_steps[LS_SEGMENT_COUNT];
 } ls_plan;
 
+static inline bool ls_wait_is_carry(int64_t wait)
+{
+    return wait < 0;
+}
+
+/* A carry as a wait, and back. */
+static inline int64_t ls_wait_carry(int64_t wait_or_carry)
+{
+    return -1 - wait_or_carry;
+}
+
 /*
- * Lower a tape: one host arena, tensors laid end to end by role, ops on the compute lane, batches
- * and the optimizer on the host lane, the fewest waits that order conflicting spans across lanes.
+ * Lower a tape: one host arena; ops on the compute lane, the optimizer and losses on the host lane,
+ * batches on disk_in, saving on disk_out; tensors that only the compute lane touches share bytes
+ * where their lifetimes allow; the fewest waits that order conflicting spans.
  *
  *   ops   the backend that will run: says how much workspace its ops need
  *   plan  [out] release with ls_plan_free()
@@ -101,9 +122,35 @@ ls_status ls_plan_lower(const ls_tape *tape, const ls_ops *ops, ls_plan *plan);
 
 void ls_plan_free(ls_plan *plan);
 
-/* Bytes that the plan reserves at a place, and of one tensor class there. */
+/* What a plan may use of each place. */
+typedef struct ls_plan_limits {
+    uint64_t place_bytes[LS_PLACE_COUNT];
+} ls_plan_limits;
+
+/*
+ * Prove a plan: every index points somewhere, tensors lie inside their arenas and arenas within the
+ * limits; a read finds what its tensor wrote; bytes that outlive a segment are written by their
+ * owner alone; conflicting accesses are ordered over every allowed succession of segments; no wait
+ * is spare.
+ *   limits  may be NULL: not checked
+ * Returns LS_OK, LS_ERR_INVALID (the text names the steps, the bytes and what is missing) or
+ * LS_ERR_NO_MEMORY (a limit, or memory for the check).
+ */
+ls_status ls_plan_check(const ls_plan *plan, const ls_plan_limits *limits);
+
+/* Bytes that the plan reserves at a place, and of one tensor class there.  Classes that share bytes
+ * add up to more than the place. */
 uint64_t ls_plan_place_bytes(const ls_plan *plan, ls_place_kind place);
 uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role role);
+
+/*
+ * Bytes that tensors of a place save by lying where others lie at other times: what they add up to,
+ * less what they cover.  LS_ERR_NO_MEMORY.
+ */
+ls_status ls_plan_shared_bytes(const ls_plan *plan, ls_place_kind place, uint64_t *bytes);
+
+/* The segment a step belongs to. */
+ls_segment_kind ls_plan_segment_of(const ls_plan *plan, int64_t step);
 
 /* "step 12 (matmul, backward, layer 3, chunk 1, lane compute)" for messages. */
 void ls_plan_describe_step(const ls_plan *plan, int64_t step, char *text, size_t text_bytes);

@@ -1,6 +1,7 @@
 /* progress.c - carriage returns on terminals, lines elsewhere. */
 #include "progress.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +9,10 @@
 
 #include "clock.h"
 
-#define PLAIN_INTERVAL_NS 5000000000u
-#define TEXT_BYTES        256
+#define PLAIN_INTERVAL_NS  5000000000u
+#define WITHIN_INTERVAL_NS 60000000000u
+#define WITHIN_SECONDS     3.0 /* shorter steps speak for themselves */
+#define TEXT_BYTES         256
 
 ls_progress ls_progress_open(int64_t steps, bool quiet)
 {
@@ -24,6 +27,10 @@ ls_progress ls_progress_open(int64_t steps, bool quiet)
 
 static void print_eta(double seconds, char *text, size_t text_bytes)
 {
+    if (!isfinite(seconds)) {
+        snprintf(text, text_bytes, "?");
+        return;
+    }
     const long s = (long)(seconds + 0.5);
     if (s < 60)
         snprintf(text, text_bytes, "%lds", s);
@@ -55,6 +62,26 @@ void ls_progress_step_done(ls_progress *p, const ls_progress_step *s)
             p->terminal ? "\033[K" : "\n");
     p->drawn = p->terminal;
     if (p->terminal && s->skipped) ls_progress_close(p); /* keep that line */
+    p->last_ns = now_ns;
+    fflush(stderr);
+}
+
+void ls_progress_step_within(ls_progress *p, const ls_progress_within *w)
+{
+    const uint64_t now_ns = ls_clock_ns();
+    char layer[32] = "", block[32] = "", step_eta[32], run_eta[32];
+
+    if (p->quiet || w->elapsed_s < WITHIN_SECONDS) return;
+    if (!p->terminal && now_ns - p->last_ns < WITHIN_INTERVAL_NS) return;
+    if (w->layer >= 0) snprintf(layer, sizeof layer, " layer %d", w->layer);
+    if (w->block >= 0) snprintf(block, sizeof block, " block %d", w->block);
+    print_eta(w->step_eta_s, step_eta, sizeof step_eta);
+    print_eta(w->run_eta_s, run_eta, sizeof run_eta);
+    fprintf(stderr, "%s%s%s %lld/%lld%s  %s%s%s  %.0f%%  ETA of step %s, of run %s%s",
+            p->terminal ? "\r" : "", p->color ? "\033[1m" : "", w->segment, (long long)w->step,
+            (long long)p->steps, p->color ? "\033[0m" : "", w->phase, layer, block,
+            100.0 * w->fraction, step_eta, run_eta, p->terminal ? "\033[K" : "\n");
+    p->drawn = p->terminal;
     p->last_ns = now_ns;
     fflush(stderr);
 }

@@ -30,6 +30,17 @@ ls_progress ls_progress_open(int64_t steps, bool quiet);
 
 void ls_progress_step_done(ls_progress *progress, const ls_progress_step *step);
 
+/* Where a step stands that has already taken seconds; on a terminal redrawn in place, elsewhere a
+ * line a minute. */
+typedef struct ls_progress_within {
+    int64_t step;
+    const char *segment, *phase;
+    int layer, block;                                  /* -1: none */
+    double fraction, elapsed_s, step_eta_s, run_eta_s; /* NAN: not known */
+} ls_progress_within;
+
+void ls_progress_step_within(ls_progress *progress, const ls_progress_within *within);
+
 /* A line of its own ("saved ...", "eval ..."), not overwritten by the next step. */
 void ls_progress_note(ls_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

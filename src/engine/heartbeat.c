@@ -1,0 +1,184 @@
+/* heartbeat.c - sample, estimate, write beside, rename. */
+#include "heartbeat.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+
+#define PATH_BYTES  4096
+#define INTERVAL_NS 1000000000
+
+struct ls_heartbeat {
+    ls_trainer *trainer;
+    ls_heartbeat_event *event;
+    void *context;
+    double *work_before; /* [n_steps + 1] work of the plan's steps before this one */
+    char path[PATH_BYTES], path_beside[PATH_BYTES];
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stopping;
+};
+
+/* FLOPs; where a step has none, its bytes, at 100 FLOPs each: about what either takes a CPU or a
+ * GPU.  Only the fraction of the step done so far is told from it. */
+static double work_of(const ls_step *step)
+{
+    return step->flops + 100.0 * (double)step->bytes;
+}
+
+static ls_heartbeat_beat take_beat(const ls_heartbeat *h)
+{
+    ls_trainer *t = h->trainer;
+    const ls_plan *plan = &t->instance.plan;
+    const int64_t at = ls_device_running(t->instance.device, LS_LANE_COMPUTE);
+    const double average = atomic_load(&t->step_seconds);
+    ls_heartbeat_beat beat = {.step = atomic_load(&t->working_step),
+                              .layer = -1,
+                              .block = -1,
+                              .step_eta_s = (double)NAN,
+                              .run_eta_s = (double)NAN};
+
+    if (at < 0 || beat.step == 0) return beat;
+    const ls_step *step = &plan->steps[at];
+    beat.segment = ls_plan_segment_of(plan, at);
+    beat.phase = step->phase;
+    beat.layer = step->layer;
+    beat.block = step->chunk;
+
+    const int64_t first = plan->segment_first[beat.segment];
+    const double before = h->work_before[at] - h->work_before[first];
+    const double all =
+        h->work_before[first + plan->segment_steps[beat.segment]] - h->work_before[first];
+    beat.fraction = all > 0.0 ? before / all : 0.0;
+    beat.elapsed_s = 1e-9 * (double)(ls_clock_ns() - atomic_load(&t->working_since_ns));
+    if (beat.segment == LS_SEGMENT_EVAL) return beat;
+    if (beat.fraction > 0.02) beat.step_eta_s = beat.elapsed_s * (1.0 / beat.fraction - 1.0);
+    const double a_step = average > 0.0 ? average : beat.elapsed_s + beat.step_eta_s;
+    beat.run_eta_s = (double)(t->config->schedule.steps - beat.step) * a_step +
+                     (isnan(beat.step_eta_s) ? a_step : beat.step_eta_s);
+    return beat;
+}
+
+static void print_number(FILE *file, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(file, ", \"%s\": %.6g", name, value);
+    else
+        fprintf(file, ", \"%s\": null", name);
+}
+
+/* Losing a beat is no reason to stop a run: failures here are the next beat's. */
+static void write_beat(const ls_heartbeat *h, const ls_heartbeat_beat *beat)
+{
+    FILE *file = fopen(h->path_beside, "w");
+
+    if (file == NULL) return;
+    fprintf(file, "{\"time\": %.3f, \"step\": %lld, \"steps\": %lld", ls_clock_epoch_seconds(),
+            (long long)beat->step, (long long)h->trainer->config->schedule.steps);
+    fprintf(file, ", \"segment\": \"%s\", \"phase\": \"%s\", \"layer\": %d, \"block\": %d",
+            ls_segment_name(beat->segment), ls_phase_name(beat->phase), beat->layer, beat->block);
+    print_number(file, "fraction", beat->fraction);
+    print_number(file, "step_eta_s", beat->step_eta_s);
+    print_number(file, "run_eta_s", beat->run_eta_s);
+    print_number(file, "loss", atomic_load(&h->trainer->last_loss));
+    fprintf(file, "}\n");
+    if (fclose(file) == 0) rename(h->path_beside, h->path);
+}
+
+static void beat_once(const ls_heartbeat *h)
+{
+    const ls_heartbeat_beat beat = take_beat(h);
+    write_beat(h, &beat);
+    if (h->event != NULL) h->event(h->context, &beat);
+}
+
+/* False when it is time to end. */
+static bool wait_interval(ls_heartbeat *h)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += INTERVAL_NS / 1000000000;
+    pthread_mutex_lock(&h->mutex);
+    int error = 0;
+    while (!h->stopping && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&h->changed, &h->mutex, &until);
+    const bool go_on = !h->stopping;
+    pthread_mutex_unlock(&h->mutex);
+    return go_on;
+}
+
+static void *run_heartbeat(void *argument)
+{
+    ls_heartbeat *h = argument;
+    while (wait_interval(h)) beat_once(h);
+    beat_once(h);
+    return NULL;
+}
+
+static void sum_work(ls_heartbeat *h)
+{
+    const ls_plan *plan = &h->trainer->instance.plan;
+    h->work_before[0] = 0.0;
+    for (int64_t s = 0; s < plan->n_steps; s++)
+        h->work_before[s + 1] = h->work_before[s] + work_of(&plan->steps[s]);
+}
+
+ls_status ls_heartbeat_start(ls_trainer *trainer, ls_heartbeat_event *event, void *context,
+                             ls_heartbeat **heartbeat)
+{
+    const size_t n = (size_t)trainer->instance.plan.n_steps + 1;
+    ls_heartbeat *h = calloc(1, sizeof *h);
+    double *work = malloc(n * sizeof *work);
+    pthread_condattr_t attributes;
+
+    if (h == NULL || work == NULL) {
+        free(h);
+        free(work);
+        return LS_FAIL(LS_ERR_NO_MEMORY, "heartbeat of a plan of %zu steps", n);
+    }
+    h->trainer = trainer;
+    h->event = event;
+    h->context = context;
+    h->work_before = work;
+    sum_work(h);
+    snprintf(h->path, sizeof h->path, "%s/heartbeat.json", trainer->config->output);
+    snprintf(h->path_beside, sizeof h->path_beside, "%s/.heartbeat.json.tmp",
+             trainer->config->output);
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+
+    const int error = pthread_create(&h->thread, NULL, run_heartbeat, h);
+    if (error != 0) {
+        pthread_cond_destroy(&h->changed);
+        pthread_mutex_destroy(&h->mutex);
+        free(work);
+        free(h);
+        return LS_FAIL(LS_ERR_DEVICE, "thread of the heartbeat: %s", strerror(error));
+    }
+    *heartbeat = h;
+    return LS_OK;
+}
+
+void ls_heartbeat_stop(ls_heartbeat *heartbeat)
+{
+    if (heartbeat == NULL) return;
+    pthread_mutex_lock(&heartbeat->mutex);
+    heartbeat->stopping = true;
+    pthread_cond_signal(&heartbeat->changed);
+    pthread_mutex_unlock(&heartbeat->mutex);
+    pthread_join(heartbeat->thread, NULL);
+    pthread_cond_destroy(&heartbeat->changed);
+    pthread_mutex_destroy(&heartbeat->mutex);
+    free(heartbeat->work_before);
+    free(heartbeat);
+}

@@ -1,0 +1,107 @@
+/*
+ * decoder_update.c - the end of a step, and what is saved.
+ *
+ * Norms of all gradients first, because clipping needs their sum; then one update for each
+ * parameter in the order in which the next forward reads them.  Saving follows the same order.
+ */
+#include <stdlib.h>
+
+#include "decoder_builder.h"
+
+static void emit_adamw(builder *b, const ls_param *param)
+{
+    const ls_decoder_options *o = b->o;
+    const ls_tensor *t = &b->tape->tensors[param->weight];
+    const ls_op_args args = {.adamw = {.n = ls_tensor_elements(t),
+                                       .beta1 = o->beta1,
+                                       .beta2 = o->beta2,
+                                       .eps = o->adam_eps,
+                                       .weight_decay = param->decay ? o->weight_decay : 0.0f,
+                                       .lr_scale = param->lr_scale,
+                                       .dtype = o->dtype}};
+    emit(b, LS_OP_adamw, &args,
+         (ls_view[]){whole(b, param->weight), param->lo >= 0 ? whole(b, param->lo) : ls_view_none(),
+                     whole(b, param->m), whole(b, param->v), whole(b, param->grad),
+                     whole(b, b->decoder->inputs.control)});
+}
+
+void emit_update(builder *b)
+{
+    const ls_decoder *d = b->decoder;
+    int64_t n_sums = 0;
+
+    if (b->status != LS_OK) return;
+    b->phase = LS_PHASE_NORM;
+    for (int32_t i = 0; i < d->n_params; i++) {
+        const ls_param *param = &d->params[i];
+        if (param->frozen) continue;
+        const ls_op_args args = {
+            .sumsq = {.n = ls_tensor_elements(&b->tape->tensors[param->weight])}};
+        const token_range sum = {n_sums++, 1};
+        emit(b, LS_OP_sumsq, &args,
+             (ls_view[]){rows_view(b, (row_tensor){b->sums, 0}, sum), whole(b, b->partials),
+                         whole(b, param->grad)});
+    }
+    b->phase = LS_PHASE_UPDATE;
+    emit_host(b, LS_CALL_SCHEDULE, -1, LS_ACCESS_READ_WRITE, &d->inputs.control, 1);
+    const ls_op_args args = {
+        .norm_finish = {
+            .n = n_sums, .clip_norm = b->o->clip_norm, .beta1 = b->o->beta1, .beta2 = b->o->beta2}};
+    emit(b, LS_OP_norm_finish, &args,
+         (ls_view[]){whole(b, d->inputs.control), head_rows(b, b->sums, n_sums)});
+    for (int32_t i = 0; i < d->n_params; i++) {
+        b->layer = d->params[i].layer;
+        if (!d->params[i].frozen) emit_adamw(b, &d->params[i]);
+    }
+    b->layer = -1;
+    emit_host(b, LS_CALL_REPORT, -1, LS_ACCESS_READ, &d->inputs.control, 1);
+}
+
+/* Append the states of params [first, end) that are of this kind. */
+static int64_t list_states(const ls_decoder *d, int32_t first, int32_t end, bool lo,
+                           int32_t *tensors, int64_t n)
+{
+    for (int32_t i = first; i < end; i++) {
+        const int32_t wide[] = {d->params[i].m, d->params[i].v};
+        if (lo && d->params[i].lo >= 0) tensors[n++] = d->params[i].lo;
+        for (int s = 0; s < 2 && !lo; s++)
+            if (wide[s] >= 0) tensors[n++] = wide[s];
+    }
+    return n;
+}
+
+int64_t ls_decoder_save_order(const ls_decoder *d, int32_t *tensors)
+{
+    int64_t n = 0;
+
+    for (int32_t first = 0, end; first < d->n_params; first = end) {
+        for (end = first; end < d->n_params && d->params[end].layer == d->params[first].layer;)
+            tensors[n++] = d->params[end++].weight;
+        n = list_states(d, first, end, false, tensors, n);
+        n = list_states(d, first, end, true, tensors, n);
+    }
+    return n;
+}
+
+void emit_save(builder *b)
+{
+    const ls_decoder *d = b->decoder;
+    int32_t *tensors;
+
+    if (b->status != LS_OK) return;
+    tensors = malloc(LS_DECODER_SAVED_MAX * (size_t)d->n_params * sizeof *tensors);
+    if (tensors == NULL) {
+        b->status = LS_FAIL(LS_ERR_NO_MEMORY, "the list of tensors to save");
+        return;
+    }
+    b->phase = LS_PHASE_SAVE;
+    emit_host(b, LS_CALL_SAVE_BEGIN, -1, LS_ACCESS_READ, &d->inputs.control, 1);
+    const int64_t n = ls_decoder_save_order(d, tensors);
+    for (int64_t i = 0; i < n; i++) {
+        b->layer = b->tape->tensors[tensors[i]].layer;
+        emit_host(b, LS_CALL_SAVE, tensors[i], LS_ACCESS_READ, &tensors[i], 1);
+    }
+    b->layer = -1;
+    emit_host(b, LS_CALL_SAVE_END, -1, LS_ACCESS_NONE, NULL, 0);
+    free(tensors);
+}

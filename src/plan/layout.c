@@ -1,0 +1,171 @@
+/*
+ * layout.c - where each tensor lies in the arena.
+ *
+ * Tensors are laid end to end by role, so that a class is one range; then those that live for only
+ * a part of every segment, and are touched by one lane alone, follow in shared bytes: largest
+ * first, each at the lowest offset where nothing lies that lives at the same time.  In-lane order
+ * keeps such neighbours apart in time, within a segment and from one segment to the next.
+ */
+#include "layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+
+/* The steps of one segment that touch a tensor, from the first to the last; none: first > last. */
+typedef struct lifetime {
+    int64_t first, last;
+} lifetime;
+
+typedef struct layout {
+    ls_plan *plan;
+    lifetime *lifetimes; /* [n_tensors, LS_SEGMENT_COUNT] */
+    uint32_t *lanes;     /* [n_tensors]: bit l: lane l touches it */
+    int32_t *sharing;    /* [n_sharing] tensors that share bytes, in the order of placing */
+    int32_t n_sharing;
+    uint64_t end; /* of what has been placed end to end */
+} layout;
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + LS_ARENA_ALIGN - 1) / LS_ARENA_ALIGN * LS_ARENA_ALIGN;
+}
+
+static void find_lifetimes(layout *l)
+{
+    const ls_plan *plan = l->plan;
+
+    for (int64_t i = 0; i < (int64_t)plan->n_tensors * LS_SEGMENT_COUNT; i++)
+        l->lifetimes[i] = (lifetime){INT64_MAX, -1};
+    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
+        const int64_t first = plan->segment_first[segment];
+        for (int64_t s = first; s < first + plan->segment_steps[segment]; s++) {
+            const ls_step *step = &plan->steps[s];
+            for (int32_t i = 0; i < step->n_operands; i++) {
+                const int32_t tensor = plan->operands[step->first_operand + i].tensor;
+                if (tensor < 0) continue;
+                lifetime *life = &l->lifetimes[tensor * LS_SEGMENT_COUNT + segment];
+                if (s < life->first) life->first = s;
+                life->last = s;
+                l->lanes[tensor] |= 1u << step->lane;
+            }
+        }
+    }
+}
+
+static bool live_together(const layout *l, int32_t a, int32_t b)
+{
+    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
+        const lifetime *x = &l->lifetimes[a * LS_SEGMENT_COUNT + segment];
+        const lifetime *y = &l->lifetimes[b * LS_SEGMENT_COUNT + segment];
+        if (x->first <= y->last && y->first <= x->last) return true;
+    }
+    return false;
+}
+
+/* Activations and scratch of the compute lane; classes that people size by hand stay apart. */
+static bool may_share(const layout *l, int32_t tensor)
+{
+    const ls_tensor *t = &l->plan->tensors[tensor].tensor;
+    return l->lanes[tensor] == 1u << LS_LANE_COMPUTE && !t->persistent && t->param < 0 &&
+           t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH;
+}
+
+static ls_status place_end_to_end(layout *l)
+{
+    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
+        for (int32_t i = 0; i < l->plan->n_tensors; i++) {
+            ls_plan_tensor *t = &l->plan->tensors[i];
+            if (t->tensor.role != role) continue;
+            t->span = (ls_span){0, l->end, ls_tensor_bytes(&t->tensor)};
+            if (may_share(l, i)) {
+                l->sharing[l->n_sharing++] = i;
+                continue;
+            }
+            if (t->span.bytes > (uint64_t)INT64_MAX - l->end - LS_ARENA_ALIGN)
+                return LS_FAIL(LS_ERR_INVALID, "the plan's tensors exceed 2^63 bytes");
+            l->end += round_up(t->span.bytes);
+        }
+    return LS_OK;
+}
+
+typedef struct sized {
+    uint64_t bytes;
+    int32_t tensor;
+} sized;
+
+/* Largest first; equals in table order. */
+static int compare_sized(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->tensor < y->tensor ? -1 : 1;
+}
+
+/* The lowest offset at which the n-th sharing tensor meets none of those before it. */
+static uint64_t find_offset(const layout *l, const sized *order, int32_t n)
+{
+    const uint64_t bytes = round_up(order[n].bytes);
+    uint64_t offset = l->end;
+
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t i = 0; i < n; i++) {
+            const ls_span *other = &l->plan->tensors[order[i].tensor].span;
+            const uint64_t other_end = other->offset + round_up(other->bytes);
+            if (offset >= other_end || other->offset >= offset + bytes) continue;
+            if (!live_together(l, order[n].tensor, order[i].tensor)) continue;
+            offset = other_end;
+            moved = true;
+        }
+    }
+    return offset;
+}
+
+static ls_status place_sharing(layout *l, uint64_t *arena_bytes)
+{
+    sized *order = malloc(((size_t)l->n_sharing + 1) * sizeof *order);
+    ls_status status = LS_OK;
+
+    if (order == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %d tensors", l->n_sharing);
+    for (int32_t i = 0; i < l->n_sharing; i++)
+        order[i] = (sized){l->plan->tensors[l->sharing[i]].span.bytes, l->sharing[i]};
+    qsort(order, (size_t)l->n_sharing, sizeof *order, compare_sized);
+    *arena_bytes = l->end;
+    for (int32_t i = 0; i < l->n_sharing && status == LS_OK; i++) {
+        const uint64_t offset = find_offset(l, order, i);
+        if (order[i].bytes > (uint64_t)INT64_MAX - offset - LS_ARENA_ALIGN) {
+            status = LS_FAIL(LS_ERR_INVALID, "the plan's tensors exceed 2^63 bytes");
+            break;
+        }
+        l->plan->tensors[order[i].tensor].span.offset = offset;
+        const uint64_t end = offset + round_up(order[i].bytes);
+        if (end > *arena_bytes) *arena_bytes = end;
+    }
+    free(order);
+    return status;
+}
+
+ls_status ls_plan_lay_out(ls_plan *plan, uint64_t *arena_bytes)
+{
+    const size_t n = (size_t)plan->n_tensors;
+    layout l = {.plan = plan,
+                .lifetimes = malloc(n * LS_SEGMENT_COUNT * sizeof *l.lifetimes),
+                .lanes = calloc(n, sizeof *l.lanes),
+                .sharing = malloc(n * sizeof *l.sharing)};
+    ls_status status;
+
+    if (l.lifetimes == NULL || l.lanes == NULL || l.sharing == NULL) {
+        status = LS_FAIL(LS_ERR_NO_MEMORY, "layout of %zu tensors", n);
+    } else {
+        find_lifetimes(&l);
+        status = place_end_to_end(&l);
+        if (status == LS_OK) status = place_sharing(&l, arena_bytes);
+    }
+    free(l.lifetimes);
+    free(l.lanes);
+    free(l.sharing);
+    return status;
+}

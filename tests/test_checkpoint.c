@@ -1,0 +1,415 @@
+/* test_checkpoint.c - a checkpoint holds the state as each tensor was saved and the position as it
+ * was begun, whatever the trainer has done since; one that is not complete leaves nothing. */
+#include "checkpoint.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "checkpoint_dir.h"
+#include "io_test.h"
+#include "safetensors.h"
+
+static const char model_yaml[] = "{model_type: llama, vocab_size: 40, hidden_size: 8,"
+                                 " intermediate_size: 12, num_hidden_layers: 2,"
+                                 " num_attention_heads: 2, num_key_value_heads: 1, head_dim: 4,"
+                                 " max_position_embeddings: 64, rms_norm_eps: 1.0e-5,"
+                                 " rope_theta: 10000.0, tie_word_embeddings: false}\n";
+
+/* A trainer whose saved tensors are filled at will; it never takes a step. */
+typedef struct subject {
+    ls_run_config config;
+    ls_model_config model;
+    cJSON *config_json;
+    ls_trainer trainer;
+    int32_t *order;
+    int64_t n;
+} subject;
+
+static size_t n_train_tokens = 200;
+
+static void open_subject(subject *s, const char *output, const char *precision, const char *frozen)
+{
+    static const uint16_t ids[300];
+    const ls_trainer_options options = {.train = true};
+    char text[1200];
+
+    put_file(at("model.yaml"), model_yaml, sizeof model_yaml - 1);
+    put_file(at("train.bin"), ids, n_train_tokens * sizeof ids[0]);
+    snprintf(text, sizeof text,
+             "model: model.yaml\nprecision: %s\noutput: %s\nsteps: 99\n"
+             "data: {train: %s, format: raw-u16}\nsequence: {tokens: 16}\nbatch: {sequences: 1}\n"
+             "memory: {threads: {compute: 1, optimizer: 1}}\ncheckpoint: {keep: 2}\n"
+             "optimizer: {lr: 1e-3, groups: [{match: \"%s\", frozen: true}]}\n",
+             precision, at(output), at("train"), frozen);
+    memset(s, 0, sizeof *s);
+    assert_ok(ls_run_config_parse(at("run.yaml"), text, strlen(text), NULL, 0, &s->config));
+    assert_ok(ls_run_config_to_json(&s->config, &s->config_json));
+    assert_ok(ls_model_config_read(at("model.yaml"), &s->model));
+    assert_ok(ls_trainer_open(&s->config, &s->model, &options, &s->trainer));
+    const ls_decoder *d = &s->trainer.instance.decoder;
+    s->order = malloc(LS_DECODER_SAVED_MAX * (size_t)d->n_params * sizeof *s->order);
+    assert_non_null(s->order);
+    s->n = ls_decoder_save_order(d, s->order);
+}
+
+static void close_subject(subject *s)
+{
+    ls_trainer_close(&s->trainer);
+    cJSON_Delete(s->config_json);
+    ls_run_config_free(&s->config);
+    free(s->order);
+}
+
+/* ---- states -------------------------------------------------------------------------------- */
+
+static uint8_t pattern(int64_t i, uint64_t byte, int version)
+{
+    return (uint8_t)(31 * i + 7 * (int64_t)byte + 101 * version);
+}
+
+/* Tensor i of the order, all of it. */
+static uint8_t *saved_tensor(const subject *s, int64_t i, uint64_t *bytes)
+{
+    const ls_instance *instance = &s->trainer.instance;
+    *bytes = ls_tensor_bytes(&instance->decoder.tape.tensors[s->order[i]]);
+    return ls_instance_tensor(instance, s->order[i]);
+}
+
+static void fill_tensor(const subject *s, int64_t i, int version)
+{
+    uint64_t bytes;
+    uint8_t *data = saved_tensor(s, i, &bytes);
+    for (uint64_t b = 0; b < bytes; b++) data[b] = pattern(i, b, version);
+}
+
+static ls_position make_position(int version)
+{
+    return (ls_position){.step = version,
+                         .next_sequence = 1000 + version,
+                         .tokens_total = 20000 + version,
+                         .control = {.beta1_power = 1.0 / (3 + version),
+                                     .beta2_power = 1.0 / (7 + version),
+                                     .updates = 300 + version,
+                                     .skipped = 40 + version,
+                                     .skipped_in_a_row = 5 + version}};
+}
+
+static void move_trainer(subject *s, int version)
+{
+    const ls_position position = make_position(version);
+
+    s->trainer.step = position.step;
+    s->trainer.next_sequence = position.next_sequence;
+    s->trainer.tokens_total = position.tokens_total;
+    *s->trainer.control = position.control;
+}
+
+/* The whole state of a trainer, each part different for each version. */
+static void fill_state(subject *s, int version)
+{
+    for (int64_t i = 0; i < s->n; i++) fill_tensor(s, i, version);
+    move_trainer(s, version);
+}
+
+static void assert_state(const subject *s, int version)
+{
+    const ls_position position = make_position(version);
+    const ls_update_control *c = s->trainer.control;
+
+    for (int64_t i = 0; i < s->n; i++) {
+        uint64_t bytes;
+        const uint8_t *data = saved_tensor(s, i, &bytes);
+        for (uint64_t b = 0; b < bytes; b++) {
+            if (data[b] != pattern(i, b, version)) {
+                fail_msg("byte %llu of %s", (unsigned long long)b,
+                         s->trainer.instance.decoder.tape.tensors[s->order[i]].name);
+            }
+        }
+    }
+    assert_int_equal(s->trainer.step, position.step);
+    assert_int_equal(s->trainer.next_sequence, position.next_sequence);
+    assert_int_equal(s->trainer.tokens_total, position.tokens_total);
+    assert_true(c->beta1_power == position.control.beta1_power);
+    assert_true(c->beta2_power == position.control.beta2_power);
+    assert_int_equal(c->updates, position.control.updates);
+    assert_int_equal(c->skipped, position.control.skipped);
+    assert_int_equal(c->skipped_in_a_row, position.control.skipped_in_a_row);
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+/* Begin a version when the trainer has submitted the next already. */
+static ls_status begin(subject *s, int version, ls_checkpoint_saver **saver)
+{
+    ls_position position = make_position(version);
+
+    fill_state(s, version);
+    move_trainer(s, version + 1);
+    const ls_status status =
+        ls_checkpoint_save_begin(&s->trainer, &position, s->config_json, saver);
+    memset(&position, 0x55, sizeof position);
+    return status;
+}
+
+/* Save a version while the trainer goes on to the next: each tensor changes once it is written. */
+static ls_status save(subject *s, int version)
+{
+    ls_checkpoint_saver *saver = NULL;
+
+    LS_TRY(begin(s, version, &saver));
+    for (int64_t i = 0; i < s->n; i++) {
+        const ls_status status = ls_checkpoint_save_tensor(saver, s->order[i]);
+        if (status != LS_OK) {
+            ls_checkpoint_save_abort(saver);
+            return status;
+        }
+        fill_tensor(s, i, version + 1);
+    }
+    const ls_status status = ls_checkpoint_save_end(saver);
+    assert_state(s, version + 1);
+    return status;
+}
+
+static int64_t count_checkpoints(const subject *s)
+{
+    char *path = ls_path_join(s->config.output, "checkpoints");
+    ls_name_list list;
+
+    assert_ok(ls_directory_list(path, &list));
+    const int64_t n = list.n_names;
+    ls_name_list_free(&list);
+    free(path);
+    return n;
+}
+
+/* Every file but state.json itself is in the manifest, and so has a checksum. */
+static void assert_manifest(const char *directory)
+{
+    cJSON *state = NULL;
+    ls_name_list list;
+
+    assert_ok(ls_checkpoint_state_read(directory, &state));
+    assert_ok(ls_directory_list(directory, &list));
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(state, "manifest")),
+                     list.n_names - 1);
+    ls_name_list_free(&list);
+    cJSON_Delete(state);
+}
+
+/* The newest checkpoint, loaded over another state, is this version. */
+static void assert_newest(subject *s, int version)
+{
+    char *directory = NULL;
+    int64_t step = 0;
+
+    assert_ok(ls_checkpoint_find_newest(s->config.output, NULL, NULL, &directory, &step));
+    assert_int_equal(step, version);
+    assert_manifest(directory);
+    fill_state(s, version + 100);
+    assert_ok(ls_checkpoint_load(&s->trainer, directory));
+    assert_state(s, version);
+    free(directory);
+}
+
+static void test_save_while_training(void **state)
+{
+    static const struct {
+        const char *precision, *frozen;
+    } cases[] = {{"bf16", "none"}, {"fp32", "none"}, {"bf16", "model.layers.0.*"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        subject s;
+        open_subject(&s, "run", cases[i].precision, cases[i].frozen);
+        for (int version = 1; version <= 4; version++) {
+            assert_ok(save(&s, version));
+            assert_newest(&s, version);
+            assert_int_equal(count_checkpoints(&s), version < 2 ? version : 2);
+        }
+        assert_ok(ls_directory_remove(s.config.output));
+        close_subject(&s);
+    }
+}
+
+/* Each file holds its tensors in the order in which they were saved. */
+static void test_order_in_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model", "optimizer"};
+    subject s;
+
+    open_subject(&s, "order", "bf16", "none");
+    assert_ok(save(&s, 1));
+    for (int f = 0; f < 2; f++) {
+        char path[600];
+        ls_safetensors *file = NULL;
+        int64_t at_entry = 0;
+        snprintf(path, sizeof path, "%s/checkpoints/step-00000001/%s-00001-of-00001.safetensors",
+                 s.config.output, names[f]);
+        assert_ok(ls_safetensors_open(path, &file));
+        for (int64_t i = 0; i < s.n; i++) {
+            const ls_tensor *t = &s.trainer.instance.decoder.tape.tensors[s.order[i]];
+            if ((t->role == LS_ROLE_WEIGHTS) != (f == 0)) continue;
+            assert_true(at_entry < ls_safetensors_count(file));
+            const ls_safetensors_entry *entry = ls_safetensors_get(file, at_entry++);
+            assert_string_equal(entry->name, t->name);
+            assert_int_equal(entry->dtype, t->dtype);
+            assert_int_equal(entry->size_bytes, ls_tensor_bytes(t));
+        }
+        assert_int_equal(at_entry, ls_safetensors_count(file));
+        ls_safetensors_close(file);
+    }
+    close_subject(&s);
+}
+
+/* In fp32 a frozen parameter has no state at all. */
+static void test_all_frozen(void **state)
+{
+    (void)state;
+    subject s;
+    ls_name_list list;
+
+    open_subject(&s, "frozen", "fp32", "*");
+    assert_ok(save(&s, 1));
+    assert_ok(ls_directory_list(at("frozen/checkpoints/step-00000001"), &list));
+    for (int64_t i = 0; i < list.n_names; i++) {
+        assert_null(strstr(list.names[i], "optimizer"));
+    }
+    assert_int_equal(list.n_names, 4); /* config, state, weights and their index */
+    ls_name_list_free(&list);
+    assert_newest(&s, 1);
+    close_subject(&s);
+}
+
+/* A checkpoint of another precision, and one of other training data. */
+static void test_load_refuses(void **state)
+{
+    (void)state;
+    char directory[600];
+    subject s;
+
+    snprintf(directory, sizeof directory, "%s", at("refuse/checkpoints/step-00000001"));
+    open_subject(&s, "refuse", "bf16", "none");
+    assert_ok(save(&s, 1));
+    close_subject(&s);
+    open_subject(&s, "refuse", "fp32", "none");
+    assert_fails(ls_checkpoint_load(&s.trainer, directory), LS_ERR_CORRUPT,
+                 "model.embed_tokens.weight is missing, or has another shape or dtype");
+    close_subject(&s);
+    n_train_tokens = 250;
+    open_subject(&s, "refuse", "bf16", "none");
+    n_train_tokens = 200;
+    move_trainer(&s, 7);
+    assert_fails(ls_checkpoint_load(&s.trainer, directory), LS_ERR_INVALID,
+                 "data.train: the shards are not those");
+    assert_int_equal(s.trainer.step, 7);
+    close_subject(&s);
+}
+
+/* ---- what is not complete ------------------------------------------------------------------ */
+
+static void test_incomplete(void **state)
+{
+    (void)state;
+    subject s;
+
+    open_subject(&s, "incomplete", "bf16", "none");
+    assert_ok(save(&s, 1));
+    for (int64_t n = 0; n < s.n; n += 3) {
+        for (int aborted = 0; aborted < 2; aborted++) {
+            ls_checkpoint_saver *saver = NULL;
+            assert_ok(begin(&s, 2, &saver));
+            assert_int_equal(count_checkpoints(&s), 2); /* one is being written */
+            for (int64_t i = 0; i < n; i++) {
+                assert_ok(ls_checkpoint_save_tensor(saver, s.order[i]));
+            }
+            if (aborted) {
+                ls_checkpoint_save_abort(saver);
+            } else {
+                assert_fails(ls_checkpoint_save_end(saver), LS_ERR_INVALID, "tensors were written");
+            }
+            assert_int_equal(count_checkpoints(&s), 1);
+        }
+    }
+    ls_checkpoint_save_abort(NULL);
+    assert_newest(&s, 1);
+    close_subject(&s);
+}
+
+/* Saving a tensor out of turn is a bug, and stops the program. */
+static void test_wrong_order(void **state)
+{
+    (void)state;
+    const struct rlimit no_core = {0, 0};
+    ls_checkpoint_saver *saver = NULL;
+    subject s;
+    int code = 0;
+
+    open_subject(&s, "turn", "bf16", "none");
+    assert_ok(begin(&s, 1, &saver));
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (signal(SIGABRT, SIG_DFL) == SIG_ERR || setrlimit(RLIMIT_CORE, &no_core) != 0) _exit(2);
+        close(STDERR_FILENO);
+        (void)ls_checkpoint_save_tensor(saver, s.order[1]);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_true(WIFSIGNALED(code) && WTERMSIG(code) == SIGABRT);
+    ls_checkpoint_save_abort(saver);
+    close_subject(&s);
+}
+
+/* Whichever system call fails, the newest checkpoint is the one before or the new one, whole; and
+ * as long as it is the one before, nothing else is left. */
+static void test_faults(void **state)
+{
+    (void)state;
+    subject s;
+    int64_t step = 2, n_before = 0, n_after = 0;
+
+    open_subject(&s, "fault", "bf16", "none");
+    for (int call = 0;; call++) {
+        char *directory = NULL;
+        assert_true(call < 1000);
+        if (step == 2) {
+            assert_ok(ls_directory_remove(s.config.output));
+            assert_ok(save(&s, 1));
+        }
+        arm_faults(call, false, ENOSPC);
+        const ls_status status = save(&s, 2);
+        const bool reached = fault_calls > call;
+        disarm_faults();
+        if (!reached) {
+            assert_ok(status);
+            break;
+        }
+        assert_ok(ls_checkpoint_find_newest(s.config.output, NULL, NULL, &directory, &step));
+        free(directory);
+        assert_true(step == 1 || step == 2);
+        assert_newest(&s, (int)step);
+        n_before += step == 1;
+        n_after += step == 2;
+        if (step == 2) continue;
+        assert_int_equal(status, LS_ERR_IO);
+        assert_int_equal(count_checkpoints(&s), 1);
+    }
+    assert_true(n_before > s.n && n_after > 0);
+    assert_newest(&s, 2);
+    close_subject(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_save_while_training),
+        cmocka_unit_test(test_order_in_files),
+        cmocka_unit_test(test_all_frozen),
+        cmocka_unit_test(test_load_refuses),
+        cmocka_unit_test(test_incomplete),
+        cmocka_unit_test(test_wrong_order),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+}
