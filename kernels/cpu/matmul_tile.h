@@ -13,6 +13,9 @@
 
 #include "bf16.h"
 #include "vector_products.h"
+#if defined(__AVX512BW__)
+#include "turn_avx512.h"
+#endif
 
 enum {
     TILE_ROWS = LS_MATMUL_TILE_ROWS,
@@ -73,15 +76,22 @@ static void panel_turn(const tile *t, float *to, int col, int64_t term, int n_te
 {
     const ls_matmul_args *args = t->args;
     const int n_cols = t->n_cols - col < PANEL ? t->n_cols - col : PANEL;
-    float lines[SQUARE][DEPTH];
 
     for (int i = 0; i < n_cols; i += SQUARE) {
         const int n_lines = n_cols - i < SQUARE ? n_cols - i : SQUARE;
+        const int64_t at = (t->col + col + i) * args->K + term;
+#if defined(__AVX512BW__)
+        if (args->ab_dtype == LS_DTYPE_BF16)
+            turn_bf16(to + i, PANEL, (const ls_bf16 *)args->b + at, args->K, n_lines, n_terms);
+        else
+            turn_f32(to + i, PANEL, (const float *)args->b + at, args->K, n_lines, n_terms);
+#else
+        float lines[SQUARE][DEPTH];
         for (int j = 0; j < n_lines; j++)
-            line_read(lines[j], args->b, (t->col + col + i + j) * args->K + term, n_terms,
-                      args->ab_dtype);
+            line_read(lines[j], args->b, at + j * args->K, n_terms, args->ab_dtype);
         for (int d = 0; d < n_terms; d++)
             for (int j = 0; j < n_lines; j++) to[d * PANEL + i + j] = lines[j][d];
+#endif
     }
 }
 
