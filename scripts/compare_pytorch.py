@@ -113,8 +113,10 @@ def read_run(path: pathlib.Path, changes: list[str]) -> tuple[dict[str, Any], di
                 "eval": {"every_steps": 100, "tokens": "64k"}}
     for key, value in defaults.items():
         run[key] = value | (run.get(key) or {}) if isinstance(value, dict) else run.get(key, value)
-    if run["optimizer"]["schedule"] != "cosine" or run["sequence"]["documents"] != "isolate":
-        sys.exit(f"{path}: only schedule: cosine and documents: isolate are repeated here")
+    if (run["optimizer"]["schedule"] not in ("cosine", "linear")
+            or run["sequence"]["documents"] != "isolate"):
+        sys.exit(f"{path}: only schedules cosine and linear, and documents: isolate, are "
+                 "repeated here")
     candidates = [path.parent / run["model"], path.parent.parent / run["model"]]
     model_path = next((p for p in candidates if p.exists()), candidates[0])
     if model_path.is_dir():
@@ -123,12 +125,14 @@ def read_run(path: pathlib.Path, changes: list[str]) -> tuple[dict[str, Any], di
 
 
 def learning_rate(run: dict[str, Any], step: int) -> float:
-    """Of step 1, 2, ...: linear warm-up, then half a cosine down to lr_min."""
+    """Of step 1, 2, ...: linear warm-up, then half a cosine or a line down to lr_min."""
     o, steps = run["optimizer"], int(run["steps"])
     lr, low, warmup = number(o["lr"]), number(o["lr_min"]), int(o["warmup_steps"])
     if step <= warmup:
         return lr * step / warmup
     progress = (step - warmup) / (steps - warmup)
+    if o["schedule"] == "linear":
+        return lr + (low - lr) * progress
     return low + (lr - low) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 

@@ -9,7 +9,9 @@
 
 #include "directory.h"
 #include "job.h"
+#include "profile.h"
 #include "tokenize.h"
+#include "topology_report.h"
 
 #define STRINGIFY(x) #x
 #define TEXT(x)      STRINGIFY(x)
@@ -23,6 +25,9 @@ static_assert(LONGSPAN_ERROR_DEVICE == LS_ERR_DEVICE, "public codes are the engi
 static_assert(LONGSPAN_ERROR_UNSUPPORTED == LS_ERR_UNSUPPORTED, "public codes are the engine's");
 static_assert(LONGSPAN_ERROR_CORRUPT == LS_ERR_CORRUPT, "public codes are the engine's");
 static_assert(LONGSPAN_ERROR_STOPPED == LS_ERR_STOPPED, "public codes are the engine's");
+static_assert((int)LONGSPAN_PLAN_TABLES == (int)LS_PLAN_TABLES, "public formats are the engine's");
+static_assert((int)LONGSPAN_PLAN_JSON == (int)LS_PLAN_JSON, "public formats are the engine's");
+static_assert((int)LONGSPAN_PLAN_TEXT == (int)LS_PLAN_TEXT, "public formats are the engine's");
 
 static atomic_bool stop_requested;
 
@@ -55,6 +60,8 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "devices           cpu\n"
              "OpenMP            %s\n"
              "oneDNN            %s\n"
+             "hwloc             %s\n"
+             "libnuma           %s\n"
              "cuda              no\n"
              "matmul bf16       %s\n"
              "matmul fp32       %s\n"
@@ -67,6 +74,16 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "no (one thread)",
 #endif
 #if LS_HAVE_ONEDNN
+             "yes",
+#else
+             "no",
+#endif
+#if LS_HAVE_HWLOC
+             "yes",
+#else
+             "no (longspan topo counts CPUs by sysfs and reads no XML)",
+#endif
+#if LS_HAVE_NUMA
              "yes",
 #else
              "no",
@@ -94,6 +111,27 @@ static ls_status read_inputs(const longspan_run *run, inputs *in)
     LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
     const ls_status status = ls_model_config_read(in->config.model_path, &in->model);
     if (status != LS_OK) ls_run_config_free(&in->config);
+    return status;
+}
+
+int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
+{
+    ls_topology *topology;
+
+    LS_TRY(ls_machine_open(from, hardware, &topology));
+    const ls_status status = ls_topology_write(topology, json, file);
+    ls_topology_free(topology);
+    return status;
+}
+
+int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
+{
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    const ls_status status =
+        ls_job_plan(&in.config, &in.model, (ls_plan_format)format, file, &in.options);
+    ls_run_config_free(&in.config);
     return status;
 }
 

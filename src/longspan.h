@@ -1,5 +1,5 @@
 /*
- * longspan.h - the public C API: train, evaluate, sample, tokenize.
+ * longspan.h - the public C API: topo, plan, train, evaluate, sample, tokenize.
  *
  * Each call does one whole job from a run file, as the command of the same name does.  Functions
  * return 0 when done, else a negative code (LONGSPAN_ERROR_...); longspan_error() then describes
@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,6 +54,35 @@ typedef struct longspan_run {
     bool quiet;   /* no progress, no notes; errors are still reported by the result */
     bool verbose; /* more notes: plan, kernels, time by op */
 } longspan_run;
+
+/* ---- topo ---------------------------------------------------------------------------------- */
+
+/*
+ * Describe a machine and write it to file, as tables or as one JSON document.
+ *
+ *   from      NULL: this machine; a folder with a copy of another's /proc and /sys; a file written
+ *             by `lstopo FILE.xml`; or a hardware profile's .yaml, alone
+ *   hardware  the profile merged into it: "auto", "none", a name, or a file
+ *
+ * LONGSPAN_ERROR_INVALID also where the machine contradicts the profile.  Not while another thread
+ * reads or sets environment variables.
+ */
+int longspan_topo(const char *from, const char *hardware, bool json, FILE *file);
+
+/* ---- plan ---------------------------------------------------------------------------------- */
+
+typedef enum longspan_plan_format {
+    LONGSPAN_PLAN_TABLES = 0, /* for people */
+    LONGSPAN_PLAN_JSON,       /* one document */
+    LONGSPAN_PLAN_TEXT        /* the plan itself, a line for each tensor and step */
+} longspan_plan_format;
+
+/*
+ * Build and check the plan of a run as training would, and write what is asked for to file.  Reads
+ * no data and no weights.  LONGSPAN_ERROR_NO_MEMORY: this machine has no room for it; that has been
+ * written all the same, unless the plan itself would be too large.
+ */
+int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file);
 
 /* ---- train --------------------------------------------------------------------------------- */
 

@@ -33,6 +33,7 @@
 
 #include "decoder.h"
 #include "plan.h"
+#include "rng.h"
 
 #define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
@@ -87,6 +88,23 @@ static inline void build_plan(const ls_decoder_options *options, ls_decoder *dec
 {
     assert_int_equal(ls_decoder_build(options, decoder), LS_OK);
     assert_int_equal(ls_plan_lower(&decoder->tape, &ls_ops_cpu, plan), LS_OK);
+}
+
+/* ---- chance -------------------------------------------------------------------------------- */
+
+/* Throws of a seed: the same numbers in the same order, whatever is drawn with them. */
+typedef struct dice {
+    uint64_t seed, thrown;
+} dice;
+
+static inline int64_t below(dice *d, int64_t n)
+{
+    return (int64_t)ls_rng_below(d->seed, 0, d->thrown++, (uint64_t)n);
+}
+
+static inline bool chance(dice *d, int64_t percent)
+{
+    return below(d, 100) < percent;
 }
 
 /* ---- waits --------------------------------------------------------------------------------- */

@@ -340,26 +340,69 @@ static void test_leftovers(void **state)
     assert_int_equal(count_entries(), 3);
 }
 
+/* The same for files cut off while they were being replaced. */
+static void test_files_beside(void **state)
+{
+    (void)state;
+    static const char *const dead[] = {"latest.tmp-2147483646", "run.json.tmp-2147483646-7"};
+    static const char *const kept[] = {"latest.tmp-", "latest.tmp-x", "latest.tmp-7x",
+                                       ".tmp-2147483646", "tmp-2147483646"};
+    char live[64];
+
+    begin_run("beside");
+    assert_ok(save(1, "one"));
+    snprintf(live, sizeof live, "latest.tmp-%ld", (long)getppid());
+    put_file(in_run(live), "step", 4);
+    for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) put_file(in_run(dead[i]), "st", 2);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) put_file(in_run(kept[i]), "st", 2);
+    assert_ok(save(2, "two"));
+    for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) assert_false(is_there(in_run(dead[i])));
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) assert_true(is_there(in_run(kept[i])));
+    assert_true(is_there(in_run(live)));
+}
+
 static void test_rotate(void **state)
 {
     (void)state;
     begin_run("rotate");
-    assert_ok(ls_checkpoint_rotate(run_dir, 1)); /* nothing there yet */
-    assert_fails(ls_checkpoint_rotate(run_dir, 0), LS_ERR_INVALID, "keep");
+    assert_ok(ls_checkpoint_rotate(run_dir, 1, 1)); /* nothing there yet */
+    assert_fails(ls_checkpoint_rotate(run_dir, 0, 1), LS_ERR_INVALID, "keep");
     for (int step = 1; step <= 5; step++) assert_ok(save(step, "x"));
-    assert_ok(ls_checkpoint_rotate(run_dir, 6));
+    assert_ok(ls_checkpoint_rotate(run_dir, 6, 5));
     assert_int_equal(count_entries(), 5);
-    assert_ok(ls_checkpoint_rotate(run_dir, 3));
+    assert_ok(ls_checkpoint_rotate(run_dir, 3, 5));
     assert_int_equal(count_entries(), 3);
     assert_false(is_there(in_run("checkpoints/step-00000002")));
     assert_true(is_there(in_run("checkpoints/step-00000003")));
     /* 4 and 5 are damaged: 3 is what a restart needs, whatever `keep` says. */
     put_file(in_run("checkpoints/step-00000004/weights"), "", 0);
     put_file(in_run("checkpoints/step-00000005/weights"), "", 0);
-    assert_ok(ls_checkpoint_rotate(run_dir, 1));
+    assert_ok(ls_checkpoint_rotate(run_dir, 1, 5));
     assert_true(is_there(in_run("checkpoints/step-00000003")));
     assert_false(is_there(in_run("checkpoints/step-00000004")));
     expect_newest(3, "x");
+}
+
+/* A run passes over damaged checkpoints and goes on from an older one: however many of them there
+ * are, what it commits from then on is kept. */
+static void test_rotate_keeps_what_was_committed(void **state)
+{
+    (void)state;
+    begin_run("passed-over");
+    for (int step = 3; step <= 5; step++) assert_ok(save(step, "old"));
+    damage(in_run("checkpoints/step-00000004/weights"), 1, 'X'); /* of the same size */
+    damage(in_run("checkpoints/step-00000005/weights"), 1, 'X');
+    expect_newest(3, "old");
+    assert_int_equal(n_rejected, 2);
+    assert_ok(save(4, "new"));
+    assert_ok(ls_checkpoint_rotate(run_dir, 1, 4));
+    expect_newest(4, "new");
+    assert_int_equal(n_rejected, 1);
+    assert_ok(save(5, "new"));
+    assert_ok(ls_checkpoint_rotate(run_dir, 1, 5));
+    expect_newest(5, "new");
+    assert_int_equal(n_rejected, 0);
+    assert_int_equal(count_entries(), 1);
 }
 
 /*
@@ -472,7 +515,7 @@ static void test_cut_rotation(void **state)
         begin_run("cut-rotation");
         for (int step = 1; step <= 3; step++) assert_ok(save(step, "x"));
         arm_faults(call, true, EIO);
-        const ls_status status = ls_checkpoint_rotate(run_dir, 1);
+        const ls_status status = ls_checkpoint_rotate(run_dir, 1, 3);
         reached = fault_calls > call;
         disarm_faults();
         assert_int_equal(status, reached ? LS_ERR_IO : LS_OK);
@@ -519,7 +562,9 @@ int main(void)
         cmocka_unit_test(test_malformed_manifest),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_files_beside),
         cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_rotate_keeps_what_was_committed),
         cmocka_unit_test(test_durability),
         cmocka_unit_test(test_cut_saves),
         cmocka_unit_test(test_cut_rotation),

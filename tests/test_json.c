@@ -85,6 +85,35 @@ static void members_are_typed(void **state)
     cJSON_Delete(json);
 }
 
+/* In a container every process may have the id of the one before it. */
+static void leftovers_of_the_same_process_id_do_not_block(void **state)
+{
+    char folder[] = LS_BINARY_DIR "/json-XXXXXX", path[sizeof folder + 32], left[sizeof path + 48];
+    cJSON *json = parse("{\"x\": 1}"), *again = NULL;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/f.json", folder);
+    for (int counter = 0; counter < 64; counter++) {
+        snprintf(left, sizeof left, "%s.tmp-%ld-%d", path, (long)getpid(), counter);
+        FILE *file = fopen(left, "w");
+        assert_non_null(file);
+        fputs("{\"x\": 22222222222222222222", file);
+        fclose(file);
+    }
+    assert_int_equal(ls_json_write(path, json), LS_OK);
+    assert_int_equal(ls_json_read(path, &again), LS_OK);
+    assert_true(cJSON_Compare(json, again, 1));
+    cJSON_Delete(again);
+    cJSON_Delete(json);
+    for (int counter = 0; counter < 64; counter++) {
+        snprintf(left, sizeof left, "%s.tmp-%ld-%d", path, (long)getpid(), counter);
+        unlink(left);
+    }
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void writing_replaces_the_file_and_leaves_nothing_else(void **state)
 {
     char folder[] = LS_BINARY_DIR "/json-XXXXXX", path[sizeof folder + 32], blocked[sizeof path];
@@ -125,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_parse_is_refused),
         cmocka_unit_test(members_are_typed),
+        cmocka_unit_test(leftovers_of_the_same_process_id_do_not_block),
         cmocka_unit_test(writing_replaces_the_file_and_leaves_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * computed twice.  The order of the steps is proven in test_plan_check.c.
  */
 #include "arena.h"
+#include "layout.h"
 #include "plan_test.h"
 
 /* ---- where tensors lie --------------------------------------------------------------------- */
@@ -55,14 +56,39 @@ static bool only_compute_touches(const ls_plan *plan, int32_t tensor)
 
 static void assert_may_share(const ls_plan *plan, int32_t a, int32_t b)
 {
-    assert_false(plan->tensors[a].tensor.persistent || plan->tensors[b].tensor.persistent);
-    assert_true(only_compute_touches(plan, a) && only_compute_touches(plan, b));
+    const int32_t both[] = {a, b};
+
+    for (int i = 0; i < 2; i++) {
+        const ls_tensor *t = &plan->tensors[both[i]].tensor;
+        assert_true(!t->persistent && t->param < 0);
+        assert_true(t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH); /* tables list those alone */
+        assert_true(only_compute_touches(plan, both[i]));
+    }
     assert_false(lives_overlap(plan, a, b));
 }
 
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + LS_ARENA_ALIGN - 1) / LS_ARENA_ALIGN * LS_ARENA_ALIGN;
+}
+
+/* Every law of the layout that can be seen in the plan; returns the bytes if nobody shared any. */
+static uint64_t assert_well_laid_out(const ls_plan *plan, uint64_t arena_bytes)
+{
+    uint64_t end = 0, apart = 0;
+
+    for (int32_t a = 0; a < plan->n_tensors; a++) {
+        const ls_span *span = &plan->tensors[a].span;
+        assert_int_equal(span->arena, 0);
+        assert_true(span->bytes == ls_tensor_bytes(&plan->tensors[a].tensor));
+        assert_true(span->offset % LS_ARENA_ALIGN == 0);
+        if (round_up(span->offset + span->bytes) > end) end = round_up(span->offset + span->bytes);
+        apart += round_up(span->bytes);
+        for (int32_t b = 0; b < a; b++)
+            if (spans_overlap(span, &plan->tensors[b].span)) assert_may_share(plan, a, b);
+    }
+    assert_true(arena_bytes == end);
+    return apart;
 }
 
 static void tensors_share_bytes_only_while_one_is_dead(void **state)
@@ -74,29 +100,70 @@ static void tensors_share_bytes_only_while_one_is_dead(void **state)
     for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
         ls_decoder decoder;
         ls_plan plan;
-        uint64_t end = 0, apart = 0, by_role = 0, bytes = 0;
+        uint64_t by_role = 0, bytes = 0;
 
         build_plan(&shapes[i], &decoder, &plan);
         assert_int_equal(plan.n_arenas, 1);
-        for (int32_t a = 0; a < plan.n_tensors; a++) {
-            const ls_span *span = &plan.tensors[a].span;
-            assert_true(span->bytes == ls_tensor_bytes(&plan.tensors[a].tensor));
-            assert_true(span->offset % LS_ARENA_ALIGN == 0);
-            if (span->offset + span->bytes > end) end = span->offset + span->bytes;
-            apart += round_up(span->bytes);
-            bytes += span->bytes;
-            for (int32_t b = 0; b < a; b++)
-                if (spans_overlap(span, &plan.tensors[b].span)) assert_may_share(&plan, a, b);
-        }
-        assert_true(plan.arenas[0].bytes == round_up(end));
         assert_true(ls_plan_place_bytes(&plan, LS_PLACE_HOST) == plan.arenas[0].bytes);
-        assert_true(plan.arenas[0].bytes < apart); /* or sharing is good for nothing */
+        assert_true(plan.arenas[0].bytes < assert_well_laid_out(&plan, plan.arenas[0].bytes));
+        for (int32_t t = 0; t < plan.n_tensors; t++) bytes += plan.tensors[t].span.bytes;
         for (int role = 0; role < LS_ROLE_COUNT; role++)
             by_role += ls_plan_role_bytes(&plan, LS_PLACE_HOST, (ls_role)role);
         assert_true(by_role == bytes);
         ls_plan_free(&plan);
         ls_decoder_free(&decoder);
     }
+}
+
+enum { LAID_TENSORS = 12, LAID_STEPS = 24 };
+
+/* Two segments of steps that touch two tensors each, mostly on the compute lane. */
+static void draw_lives(dice *d, ls_plan *plan)
+{
+    for (int32_t i = 0; i < LAID_TENSORS; i++) {
+        ls_tensor *t = &plan->tensors[i].tensor;
+        *t = (ls_tensor){.n_dims = 1, .dtype = LS_DTYPE_U8};
+        t->dims[0] = 1 + below(d, 2000);
+        t->role = (ls_role)(LS_ROLE_X + below(d, LS_ROLE_COUNT - LS_ROLE_X));
+        t->param = chance(d, 10) ? 0 : -1;
+        t->persistent = chance(d, 10);
+    }
+    for (int64_t s = 0; s < LAID_STEPS; s++) {
+        ls_step *step = &plan->steps[s];
+        *step = (ls_step){.first_operand = 2 * s, .n_operands = 2};
+        step->lane = chance(d, 5) ? LS_LANE_HOST : LS_LANE_COMPUTE;
+        for (int64_t i = 2 * s; i < 2 * s + 2; i++) /* one tensor after the other, on the whole */
+            plan->operands[i].tensor =
+                (int32_t)((s * LAID_TENSORS / LAID_STEPS + below(d, 3)) % LAID_TENSORS);
+    }
+    plan->segment_first[LS_SEGMENT_DRAIN] = LAID_STEPS / 2;
+    plan->segment_steps[LS_SEGMENT_STEP] = LAID_STEPS / 2;
+    plan->segment_steps[LS_SEGMENT_DRAIN] = LAID_STEPS / 2;
+}
+
+static void any_lives_are_kept_apart(void **state)
+{
+    int shared = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        ls_plan_tensor tensors[LAID_TENSORS] = {0};
+        ls_step steps[LAID_STEPS];
+        ls_step_operand operands[2 * LAID_STEPS];
+        ls_plan plan = {.tensors = tensors,
+                        .steps = steps,
+                        .operands = operands,
+                        .n_tensors = LAID_TENSORS,
+                        .n_steps = LAID_STEPS,
+                        .n_operands = 2 * LAID_STEPS};
+        dice d = {seed, 0};
+        uint64_t bytes;
+
+        draw_lives(&d, &plan);
+        assert_int_equal(ls_plan_lay_out(&plan, &bytes), LS_OK);
+        shared += bytes < assert_well_laid_out(&plan, bytes);
+    }
+    assert_true(shared > 250);
 }
 
 /* ---- what bytes hold ----------------------------------------------------------------------- */
@@ -260,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_share_bytes_only_while_one_is_dead),
+        cmocka_unit_test(any_lives_are_kept_apart),
         cmocka_unit_test(reads_find_what_was_written),
         cmocka_unit_test(calls_become_steps),
         cmocka_unit_test(saving_o_recomputes_no_attention),

@@ -122,7 +122,16 @@ enum { W = 0, A, B, N_TENSORS };                                /* tensors */
 enum { FILL = 0, WORK, UPDATE, EVAL_FILL, EVAL_WORK, N_STEPS }; /* steps */
 enum { BY_COMPUTE = 0, BY_HOST, N_CARRIES };                    /* carries */
 enum { TENSOR_BYTES = 256, ARENA_BYTES = N_TENSORS * TENSOR_BYTES };
-enum { FILL_A = 0, WORK_W, WORK_A, WORK_B, UPDATE_A, UPDATE_B, UPDATE_W }; /* operands */
+enum {
+    FILL_A = 0,
+    WORK_W,
+    WORK_A,
+    WORK_B,
+    UPDATE_A,
+    UPDATE_B,
+    UPDATE_W,
+    EVAL_FILL_A
+}; /* operands */
 
 /*
  *   step   disk_in: FILL a    compute: WORK a, w -> b    host: UPDATE a, b -> w (commit)
@@ -231,6 +240,10 @@ static void read_first(tiny_plan *p)
 {
     p->operands[FILL_A].access = LS_ACCESS_READ;
 }
+static void read_what_the_step_left(tiny_plan *p)
+{
+    p->operands[EVAL_FILL_A].access = LS_ACCESS_READ;
+}
 static void read_part_first(tiny_plan *p)
 {
     p->operands[FILL_A].span.bytes -= 16;
@@ -280,6 +293,10 @@ static void lie_before_all(tiny_plan *p)
 static void reach_beyond(tiny_plan *p)
 {
     p->operands[WORK_A].span.bytes++;
+}
+static void reach_past(tiny_plan *p)
+{
+    p->operands[WORK_A].span.offset += 16;
 }
 static void reach_before(tiny_plan *p)
 {
@@ -433,6 +450,9 @@ static const struct {
      LS_ERR_INVALID,
      {"step 2 (report", "as a, but there b has been written over it"}},
     {read_first, LS_ERR_INVALID, {"step 0 (batch", "(a) before anything has written it"}},
+    {read_what_the_step_left,
+     LS_ERR_INVALID,
+     {"step 3 (batch", "(a) before anything has written it"}},
     {read_part_first,
      LS_ERR_INVALID,
      {"step 1 (loss", "bytes 496 to 512 of arena 0 (a) before anything"}},
@@ -445,6 +465,7 @@ static const struct {
     {lie_nowhere, LS_ERR_INVALID, {"tensor a lies in arena 1", "there are 1"}},
     {lie_before_all, LS_ERR_INVALID, {"tensor a lies in arena -1", ""}},
     {reach_beyond, LS_ERR_INVALID, {"step 1 (loss", "operand 1 lies outside its tensor a"}},
+    {reach_past, LS_ERR_INVALID, {"step 1 (loss", "operand 1 lies outside its tensor a"}},
     {reach_before, LS_ERR_INVALID, {"step 1 (loss", "operand 1 lies outside its tensor a"}},
     {reach_around, LS_ERR_INVALID, {"step 1 (loss", "operand 1 lies outside its tensor a"}},
     {reach_elsewhere, LS_ERR_INVALID, {"step 1 (loss", "operand 1 lies outside its tensor a"}},

@@ -445,6 +445,8 @@ static const struct {
     {"bytes=1024", "bytes=1024k", 3, "bytes: '1024k'"},
     {"bytes=1024", "bytes=01024", 3, "bytes: '01024'"},
     {"bytes=1024", "bytes=9223372036854775808", 3, "bytes: '9223372036854775808'"},
+    {"bytes=1024", "bytes=18446744073709552640", 3,
+     "bytes: '18446744073709552640'"}, /* 2^64 + 1024 */
     {"bytes=1024\n", "bytes=1024\r\n", 3, "bytes: '1024?'"},
     {"tensor embed", "tensors embed", 4, "'tensors', where arena, tensor"},
     {"tensor tokens", "tensor embed", 5, "a second tensor embed"},

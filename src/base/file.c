@@ -116,7 +116,8 @@ ls_status ls_file_write(const char *path, const void *data, uint64_t bytes)
     if (temporary == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "write %s: out of memory", path);
     snprintf(temporary, size, "%s.tmp-%ld-%u", path, (long)getpid(),
              atomic_fetch_add(&n_writes, 1));
-    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    /* One that exists is of a dead process: in a container each has the same id as the last. */
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
         status = LS_FAIL(LS_ERR_IO, "create %s: %s", temporary, strerror(errno));
         goto free_name;

@@ -11,6 +11,8 @@ typedef struct command {
     int (*run)(int argc, char **argv); /* the exit code */
 } command;
 
+extern const command command_topo;
+extern const command command_plan;
 extern const command command_train;
 extern const command command_eval;
 extern const command command_tokenize;

@@ -20,6 +20,7 @@
 
 struct ls_checkpoint_saver {
     const ls_trainer *trainer; /* no member that changes from step to step is read */
+    int64_t step;
     int32_t *tensors;          /* [n] in the order in which they come */
     int64_t n, next;
     cJSON *state;
@@ -128,6 +129,7 @@ ls_status ls_checkpoint_save_begin(const ls_trainer *trainer, const ls_position 
 
     if (begun == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a checkpoint");
     begun->trainer = trainer;
+    begun->step = position->step;
     const ls_status status = fill_saver(begun, position, config_json);
     if (status != LS_OK) {
         ls_checkpoint_save_abort(begun);
@@ -157,7 +159,7 @@ static ls_status complete(ls_checkpoint_saver *saver)
     if (saver->optimizer != NULL) LS_TRY(ls_safetensors_set_writer_finish(saver->optimizer));
     saver->folder = NULL; /* released by the commit in any case */
     LS_TRY(ls_checkpoint_commit(folder, saver->state));
-    return ls_checkpoint_rotate(config->output, config->checkpoint_keep);
+    return ls_checkpoint_rotate(config->output, config->checkpoint_keep, saver->step);
 }
 
 ls_status ls_checkpoint_save_end(ls_checkpoint_saver *saver)

@@ -13,10 +13,11 @@
 #define CHUNK_ROWS       2048
 #define QUERY_BLOCK_ROWS 8192
 
-/* A tape has about so many calls for each chunk of a layer, over all segments, and a plan needs
- * about so many bytes for each (measured: 123 and 1,060 at 7B). */
+/* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
+ * that tape and plan need for each (measured: 123, 16 and 1,060). */
 #define CALLS_PER_CHUNK 128.0
-#define BYTES_PER_STEP  1100.0
+#define CALLS_PER_TILE  16.0
+#define BYTES_PER_CALL  1100.0
 #define PLAN_BYTES_MAX  0x1p34
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -84,6 +85,15 @@ static ls_status measure_plan(const ls_decoder_options *options, uint64_t *bytes
     return status;
 }
 
+/* The residual stream alone: training keeps that of every layer, evaluation that of one. */
+static double count_residual_bytes(const ls_run_config *config, const ls_model_config *model,
+                                   bool train)
+{
+    const double layers = train ? (double)model->num_hidden_layers : 1.0;
+    return layers * (double)config->sequence_tokens * (double)config->sequences *
+           (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
+}
+
 static ls_status choose_save(const ls_run_config *config, const ls_model_config *model,
                              ls_choices *choices)
 {
@@ -92,6 +102,8 @@ static ls_status choose_save(const ls_run_config *config, const ls_model_config 
     } policies[] = {{true, true}, {true, false}, {false, false}};
     const uint64_t limit = ls_host_memory_read().available_bytes / 2;
 
+    /* No need to build long plans that save more than what is already too much. */
+    if (count_residual_bytes(config, model, true) > (double)limit) return LS_OK;
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         uint64_t bytes;
         choices->save_o = policies[p].o;
@@ -103,17 +115,12 @@ static ls_status choose_save(const ls_run_config *config, const ls_model_config 
     return LS_OK;
 }
 
-/*
- * Refuse what cannot fit whatever is chosen, before a plan of as many steps as such a sequence has
- * chunks is built: training keeps the residual stream of every layer, evaluation that of one.
- */
+/* Refuse what cannot fit whatever is chosen, before such a plan is built. */
 static ls_status check_residuals(const ls_run_config *config, const ls_model_config *model,
                                  bool train)
 {
     const ls_host_memory memory = ls_host_memory_read();
-    const double layers = train ? (double)model->num_hidden_layers : 1.0;
-    const double bytes = layers * (double)config->sequence_tokens * (double)config->sequences *
-                         (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
+    const double bytes = count_residual_bytes(config, model, train);
 
     if (bytes <= (double)memory.available_bytes) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
@@ -125,20 +132,22 @@ static ls_status check_residuals(const ls_run_config *config, const ls_model_con
 
 /* Refuse a plan that would itself fill the memory. */
 static ls_status check_plan_size(const ls_run_config *config, const ls_model_config *model,
-                                 int64_t chunk)
+                                 const ls_choices *choices)
 {
-    const int64_t T = config->sequence_tokens * config->sequences;
-    const double chunks = (double)((T + chunk - 1) / chunk) * (double)config->accumulate;
-    const double steps = CALLS_PER_CHUNK * chunks * (double)model->num_hidden_layers;
-    const double bytes = steps * BYTES_PER_STEP;
+    const double T = (double)(config->sequence_tokens * config->sequences);
+    const double chunks = T / (double)choices->chunk * (double)model->num_hidden_layers;
+    const double tiles = T / (double)choices->loss_rows;
+    const double steps =
+        (double)config->accumulate * (CALLS_PER_CHUNK * chunks + CALLS_PER_TILE * tiles);
+    const double bytes = steps * BYTES_PER_CALL;
     const double room = (double)ls_host_memory_read().available_bytes / 4.0;
 
     if (bytes <= room && bytes <= PLAN_BYTES_MAX) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
-                   "sequence.chunk: with %lld rows the plan of %lld tokens would have about %.0f "
-                   "million steps and itself need %.1f GiB; raise sequence.chunk or lower "
+                   "sequence.chunk: in chunks of %lld the plan of %.0f tokens would have about "
+                   "%.0f million steps and itself need %.1f GiB; raise sequence.chunk or lower "
                    "sequence.tokens",
-                   (long long)chunk, (long long)T, 1e-6 * steps, bytes / 0x1p30);
+                   (long long)choices->chunk, T, 1e-6 * steps, bytes / 0x1p30);
 }
 
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model, bool train,
@@ -152,8 +161,8 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
     made.chunk = smaller(made.chunk, made.query_block);
-    LS_TRY(check_plan_size(config, model, made.chunk));
     made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
+    LS_TRY(check_plan_size(config, model, &made));
     made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
     made.save_qkv = config->save == LS_SAVE_X_QKV_O;
     if (train && config->save == LS_SAVE_AUTO) LS_TRY(choose_save(config, model, &made));

@@ -1,6 +1,6 @@
 /*
- * job.h - whole jobs from a run file: train, evaluate, sample.  What longspan.h offers, with the
- * engine's own types.
+ * job.h - whole jobs from a run file: plan, train, evaluate, sample.  What longspan.h offers, with
+ * the engine's own types.
  *
  * Layer: engine.  Threads: one job at a time; the stop flag may be set from anywhere.
  */
@@ -8,6 +8,7 @@
 #define LS_JOB_H
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "trainer.h"
 
@@ -16,6 +17,20 @@ typedef struct ls_job_options {
     const atomic_bool *stop;
     bool quiet, verbose;
 } ls_job_options;
+
+typedef enum ls_plan_format {
+    LS_PLAN_TABLES = 0, /* plan_report.h */
+    LS_PLAN_JSON,       /* the same as a document */
+    LS_PLAN_TEXT        /* plan_text.h */
+} ls_plan_format;
+
+/*
+ * Build and check the plan that training would follow, and write it to file in this form.  Nothing
+ * is reserved for it.  LS_ERR_NO_MEMORY: written, but this machine has no room for it; or the plan
+ * itself is too large to be built.
+ */
+ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
+                      ls_plan_format format, FILE *file, const ls_job_options *options);
 
 typedef struct ls_train_options {
     bool resume, replan, dry_run;

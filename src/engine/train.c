@@ -335,29 +335,12 @@ static ls_status run_steps(training *t)
     return finish(t);
 }
 
-static void print_plan(const training *t)
-{
-    const ls_plan *plan = &t->trainer.instance.plan;
-    const double MiB = 0x1p20;
-
-    printf("%-10s %12s\n", "class", "host MiB");
-    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
-        printf("%-10s %12.1f\n", ls_role_name(role),
-               (double)ls_plan_role_bytes(plan, LS_PLACE_HOST, role) / MiB);
-    printf("%-10s %12.1f\n\n", "total", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST) / MiB);
-    printf("chunk %lld, query block %lld, save %s, %lld steps of the plan: fits\n",
-           (long long)t->trainer.choices.chunk, (long long)t->trainer.choices.query_block,
-           ls_choices_save_name(&t->trainer.choices),
-           (long long)plan->segment_steps[LS_SEGMENT_STEP]);
-}
-
+/* The plan, then whether the data can be read. */
 static ls_status dry_run(training *t, const ls_model_config *model)
 {
     const ls_trainer_options options = {.train = true};
-    LS_TRY(ls_trainer_open(t->config, model, &options, &t->trainer));
-    if (!t->options->quiet) ls_run_warnings_print(t->config, model);
-    print_plan(t);
-    return LS_OK;
+    LS_TRY(ls_job_plan(t->config, model, LS_PLAN_TABLES, stdout, t->options));
+    return ls_trainer_open(t->config, model, &options, &t->trainer);
 }
 
 static void note_start(training *t)

@@ -23,7 +23,7 @@ struct ls_checkpoint_writer {
     char *folder; /* .tmp-step-... */
     char *final;  /* step-... */
     char *aside;  /* .old-step-... */
-    char final_name[LS_CHECKPOINT_NAME_BYTES];
+    int64_t step;
     cJSON *manifest;
     bool made; /* the temporary folder exists */
 };
@@ -57,7 +57,7 @@ static ls_status name_paths(ls_checkpoint_writer *writer, const char *run_dir, i
     writer->folder = join_role(writer->root, LS_CHECKPOINT_ROLE_TMP, step);
     writer->final = join_role(writer->root, LS_CHECKPOINT_ROLE_FINAL, step);
     writer->aside = join_role(writer->root, LS_CHECKPOINT_ROLE_OLD, step);
-    ls_checkpoint_name_print(LS_CHECKPOINT_ROLE_FINAL, step, writer->final_name);
+    writer->step = step;
     if (!writer->folder || !writer->final || !writer->aside) {
         return ls_disk_file_fail_memory(strlen(run_dir), "a checkpoint");
     }
@@ -68,8 +68,9 @@ static ls_status make_folder(ls_checkpoint_writer *writer, uint64_t bytes_needed
 {
     LS_TRY(ls_directory_make(writer->root));
     LS_TRY(ls_checkpoint_recover(writer->root, true)); /* before asking for room: it makes some */
+    LS_TRY(ls_checkpoint_tidy(writer->run_dir));
     LS_TRY(ls_directory_require(writer->root, bytes_needed, "the checkpoint"));
-    LS_TRY(ls_directory_make(writer->folder));
+    LS_TRY(ls_directory_make_unsynced(writer->folder)); /* commit syncs the name it takes then */
     writer->made = true;
     return LS_OK;
 }
@@ -185,18 +186,6 @@ static ls_status take_name(ls_checkpoint_writer *writer)
     return kind == LS_PATH_ABSENT ? LS_OK : ls_directory_remove(writer->aside);
 }
 
-static ls_status write_latest(const ls_checkpoint_writer *writer)
-{
-    char line[LS_CHECKPOINT_NAME_BYTES + 1];
-    char *path = ls_path_join(writer->run_dir, "latest");
-
-    if (!path) return ls_disk_file_fail_memory(strlen(writer->run_dir), "a path");
-    const int n = snprintf(line, sizeof line, "%s\n", writer->final_name);
-    const ls_status status = ls_disk_file_write_atomic(path, line, (uint64_t)n);
-    free(path);
-    return status;
-}
-
 ls_status ls_checkpoint_commit(ls_checkpoint_writer *writer, cJSON *state)
 {
     ls_status status = check_sizes(writer);
@@ -204,7 +193,7 @@ ls_status ls_checkpoint_commit(ls_checkpoint_writer *writer, cJSON *state)
     if (status == LS_OK) status = write_state(writer, state);
     if (status == LS_OK) status = ls_directory_sync(writer->folder);
     if (status == LS_OK) status = take_name(writer);
-    if (status == LS_OK) status = write_latest(writer);
+    if (status == LS_OK) status = ls_checkpoint_write_latest(writer->run_dir, writer->step);
     ls_checkpoint_abort(writer); /* keeps what has its final name */
     return status;
 }

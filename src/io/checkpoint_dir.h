@@ -93,10 +93,14 @@ ls_status ls_checkpoint_find_newest(const char *run_dir, ls_checkpoint_rejected 
                                     void *context, char **directory, int64_t *step);
 
 /*
- * Remove the oldest checkpoints until `keep` remain; the newest whose sizes verify is never
- * removed.  Not while a writer is open.  Returns LS_OK, LS_ERR_INVALID (keep < 1), LS_ERR_IO or
- * LS_ERR_NO_MEMORY.
+ * Of the checkpoints up to a step, remove the oldest until `keep` remain; the newest of them whose
+ * sizes verify is never removed.  What dead runs left behind goes too, and if the step has a
+ * checkpoint, RUN/latest names it.  Not while a writer is open.
+ *   step  the one just committed, or resumed from.  Those of later steps stay: the run has passed
+ *         over them, so they must not count as what it could resume from, and it replaces them as
+ *         it gets there
+ * Returns LS_OK, LS_ERR_INVALID (keep < 1), LS_ERR_IO or LS_ERR_NO_MEMORY.
  */
-ls_status ls_checkpoint_rotate(const char *run_dir, int64_t keep);
+ls_status ls_checkpoint_rotate(const char *run_dir, int64_t keep, int64_t step);
 
 #endif

@@ -135,7 +135,7 @@ static ls_status remove_step(const char *root, int64_t step)
     return status;
 }
 
-ls_status ls_checkpoint_rotate(const char *run_dir, int64_t keep)
+ls_status ls_checkpoint_rotate(const char *run_dir, int64_t keep, int64_t step)
 {
     int64_t *steps = NULL, n = 0, newest = -1;
     char *root;
@@ -144,7 +144,14 @@ ls_status ls_checkpoint_rotate(const char *run_dir, int64_t keep)
         return LS_FAIL(LS_ERR_INVALID, "checkpoint.keep is %lld, not >= 1", (long long)keep);
     root = ls_checkpoint_root(run_dir);
     if (!root) return ls_disk_file_fail_memory(strlen(run_dir), "a path");
-    ls_status status = list_steps(root, &steps, &n);
+    ls_status status = ls_checkpoint_recover(root, true);
+    if (status == LS_OK) status = ls_checkpoint_tidy(run_dir);
+    if (status == LS_OK) status = list_steps(root, &steps, &n);
+    while (n > 0 && steps[n - 1] > step) n--;
+    if (status == LS_OK && n > 0 && steps[n - 1] == step) {
+        status = ls_directory_sync(root); /* a run may have been killed before it did */
+        if (status == LS_OK) status = ls_checkpoint_write_latest(run_dir, step);
+    }
     if (status == LS_OK && n > keep) {
         const search among = {.root = root, .steps = steps, .n = n};
         status = find_last(&among, &newest);

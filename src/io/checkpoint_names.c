@@ -96,15 +96,19 @@ static ls_status put_back(const char *root, const char *path, int64_t step)
     return status;
 }
 
+static bool is_leftover(const char *name)
+{
+    const ls_checkpoint_name parsed = ls_checkpoint_name_parse(name);
+    return (parsed.role == LS_CHECKPOINT_ROLE_TMP || parsed.role == LS_CHECKPOINT_ROLE_OLD) &&
+           is_dead(parsed.pid);
+}
+
 static ls_status recover_one(const char *root, const char *name, bool remove_tmp)
 {
     const ls_checkpoint_name parsed = ls_checkpoint_name_parse(name);
     ls_status status = LS_OK;
 
-    if (parsed.role != LS_CHECKPOINT_ROLE_TMP && parsed.role != LS_CHECKPOINT_ROLE_OLD) {
-        return LS_OK;
-    }
-    if (!is_dead(parsed.pid)) return LS_OK;
+    if (!is_leftover(name)) return LS_OK;
     char *path = ls_path_join(root, name);
     if (!path) return ls_disk_file_fail_memory(strlen(root), "a path");
     if (parsed.role == LS_CHECKPOINT_ROLE_OLD) {
@@ -125,8 +129,69 @@ ls_status ls_checkpoint_recover(const char *root, bool remove_tmp)
     if (kind == LS_PATH_ABSENT) return LS_OK;
     LS_TRY(ls_directory_list(root, &list));
     ls_status status = LS_OK;
+    for (int64_t i = 0; i < list.n_names; i++) {
+        if (!is_leftover(list.names[i])) continue;
+        /* The renames of a killed run may not be durable yet: a power cut could give a folder that
+         * is being emptied its final name again. */
+        status = ls_directory_sync(root);
+        break;
+    }
     for (int64_t i = 0; i < list.n_names && status == LS_OK; i++) {
         status = recover_one(root, list.names[i], remove_tmp);
+    }
+    ls_name_list_free(&list);
+    return status;
+}
+
+ls_status ls_checkpoint_write_latest(const char *run_dir, int64_t step)
+{
+    char line[LS_CHECKPOINT_NAME_BYTES + 1], *text = NULL;
+    char *path = ls_path_join(run_dir, "latest");
+    ls_status status;
+
+    if (!path) return ls_disk_file_fail_memory(strlen(run_dir), "a path");
+    ls_checkpoint_name_print(LS_CHECKPOINT_ROLE_FINAL, step, line);
+    strcat(line, "\n");
+    if (ls_disk_file_read_all(path, sizeof line, &text, NULL) == LS_OK && !strcmp(text, line)) {
+        status = ls_directory_sync(run_dir); /* it may be the last act of a killed run */
+    } else {
+        status = ls_disk_file_write_atomic(path, line, strlen(line));
+    }
+    free(text);
+    free(path);
+    return status;
+}
+
+/* NAME.tmp-PID or NAME.tmp-PID-N of a process that is gone. */
+static bool is_beside(const char *name)
+{
+    const char *at = NULL;
+    int64_t pid, counter;
+
+    for (const char *next = strstr(name, ".tmp-"); next; next = strstr(next + 1, ".tmp-")) {
+        at = next;
+    }
+    if (!at || at == name) return false;
+    at = parse_digits(at + strlen(".tmp-"), &pid);
+    if (at && *at == '-') at = parse_digits(at + 1, &counter);
+    return at && *at == '\0' && pid != (int64_t)getpid() && is_dead(pid);
+}
+
+ls_status ls_checkpoint_tidy(const char *run_dir)
+{
+    ls_path_kind kind;
+    ls_name_list list = {NULL, 0};
+    ls_status status = LS_OK;
+
+    LS_TRY(ls_path_describe(run_dir, &kind));
+    if (kind == LS_PATH_ABSENT) return LS_OK;
+    LS_TRY(ls_directory_list(run_dir, &list));
+    for (int64_t i = 0; i < list.n_names && status == LS_OK; i++) {
+        if (!is_beside(list.names[i])) continue;
+        char *path = ls_path_join(run_dir, list.names[i]);
+        status =
+            path ? ls_disk_file_remove(path) : ls_disk_file_fail_memory(strlen(run_dir), "a path");
+        free(path);
     }
     ls_name_list_free(&list);
     return status;

@@ -42,4 +42,13 @@ char *ls_checkpoint_root(const char *run_dir);
  */
 ls_status ls_checkpoint_recover(const char *root, bool remove_tmp);
 
+/* Make RUN/latest name a step's checkpoint, durably.  LS_OK, LS_ERR_IO or LS_ERR_NO_MEMORY. */
+ls_status ls_checkpoint_write_latest(const char *run_dir, int64_t step);
+
+/*
+ * Remove the files NAME.tmp-PID and NAME.tmp-PID-N that dead runs left in RUN when they were cut
+ * off replacing NAME; ours may be at work.  Returns LS_OK, LS_ERR_IO or LS_ERR_NO_MEMORY.
+ */
+ls_status ls_checkpoint_tidy(const char *run_dir);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,32 @@ ls_status ls_path_describe_link(const char *path, ls_path_kind *kind)
     return describe_result(path, ls_file_ops_current()->lstat(path, &info), &info, kind);
 }
 
-static ls_status make_one(const char *path)
+/* 0, or the errno value of what failed. */
+static int sync_folder(const char *path)
+{
+    const ls_file_ops *ops = ls_file_ops_current();
+    int fd, result, error;
+
+    do {
+        fd = ops->open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) return errno;
+    do {
+        result = ops->fsync(fd);
+    } while (result != 0 && errno == EINTR);
+    error = errno;
+    ops->close(fd);
+    /* Some network file systems cannot sync a folder and say EINVAL: their names are durable. */
+    return result == 0 || error == EINVAL ? 0 : error;
+}
+
+ls_status ls_directory_sync(const char *path)
+{
+    const int error = sync_folder(path);
+    return error == 0 ? LS_OK : ls_disk_file_fail("sync folder", path, error);
+}
+
+ls_status ls_directory_make_unsynced(const char *path)
 {
     ls_path_kind kind;
 
@@ -51,6 +77,37 @@ static ls_status make_one(const char *path)
     LS_TRY(ls_path_describe(path, &kind));
     if (kind == LS_PATH_DIRECTORY) return LS_OK;
     return ls_disk_file_fail("make folder", path, error);
+}
+
+/* Make the name of a folder durable. */
+static ls_status sync_name(const char *path)
+{
+    char *above = ls_path_parent(path);
+
+    if (!above) return ls_disk_file_fail_memory(strlen(path) + 1, "a path");
+    const int error = sync_folder(above);
+    /* EACCES: write access without read access, to a folder that was not made here. */
+    const ls_status status =
+        error == 0 || error == EACCES ? LS_OK : ls_disk_file_fail("sync folder", above, error);
+    free(above);
+    return status;
+}
+
+/* A folder is made only in one whose name is durable: killed at any point, a run leaves at most the
+ * last name that is not, for the next run to sync before it goes on below. */
+static ls_status make_durable(const char *path)
+{
+    ls_path_kind kind;
+
+    LS_TRY(ls_path_describe(path, &kind));
+    if (kind == LS_PATH_DIRECTORY) return LS_OK;
+    char *above = ls_path_parent(path);
+    ls_status status =
+        above ? sync_name(above) : ls_disk_file_fail_memory(strlen(path) + 1, "a path");
+    if (status == LS_OK) status = ls_directory_make_unsynced(path);
+    if (status == LS_OK) status = sync_name(path);
+    free(above);
+    return status;
 }
 
 ls_status ls_directory_make(const char *path)
@@ -62,30 +119,12 @@ ls_status ls_directory_make(const char *path)
     for (char *at = part; *at && status == LS_OK; at++) {
         if (*at != '/' || at == part) continue;
         *at = '\0';
-        status = make_one(part);
+        status = make_durable(part);
         *at = '/';
     }
-    if (status == LS_OK) status = make_one(path);
+    if (status == LS_OK) status = make_durable(path);
     free(part);
     return status;
-}
-
-ls_status ls_directory_sync(const char *path)
-{
-    const ls_file_ops *ops = ls_file_ops_current();
-    int fd, result, error;
-
-    do {
-        fd = ops->open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    } while (fd < 0 && errno == EINTR);
-    if (fd < 0) return ls_disk_file_fail("open folder", path, errno);
-    do {
-        result = ops->fsync(fd);
-    } while (result != 0 && errno == EINTR);
-    error = errno;
-    ops->close(fd);
-    /* Some network file systems cannot sync a folder and say EINVAL: their names are durable. */
-    return result == 0 || error == EINVAL ? LS_OK : ls_disk_file_fail("sync folder", path, error);
 }
 
 static int compare_names(const void *left, const void *right)

@@ -31,9 +31,13 @@ ls_status ls_path_describe(const char *path, ls_path_kind *kind);
 /* What a path is, links not followed.  Returns LS_OK or LS_ERR_IO. */
 ls_status ls_path_describe_link(const char *path, ls_path_kind *kind);
 
-/* Make a folder and those above it; existing ones are fine.  Returns LS_OK, LS_ERR_IO or
- * LS_ERR_NO_MEMORY. */
+/* Make a folder and those above it, all of whose names then survive a power cut; existing ones are
+ * fine.  Returns LS_OK, LS_ERR_IO or LS_ERR_NO_MEMORY. */
 ls_status ls_directory_make(const char *path);
+
+/* Make one folder, whose name survives a power cut only after ls_directory_sync() of the folder
+ * above; an existing one is fine.  Returns LS_OK or LS_ERR_IO. */
+ls_status ls_directory_make_unsynced(const char *path);
 
 /* Make the names in a folder durable.  Returns LS_OK or LS_ERR_IO. */
 ls_status ls_directory_sync(const char *path);

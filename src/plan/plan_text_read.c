@@ -106,7 +106,7 @@ static ls_status grow_slots(reader *r)
     r->n_slots = r->n_slots > 0 ? 2 * r->n_slots : 64;
     r->slots = malloc((size_t)r->n_slots * sizeof *r->slots);
     if (r->slots == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "names of the plan that is read");
-    for (int32_t s = 0; s < r->n_slots; s++) r->slots[s] = -1;
+    memset(r->slots, 0xff, (size_t)r->n_slots * sizeof *r->slots); /* -1 */
     for (int32_t t = 0; t < (int32_t)r->tensors.n; t++) {
         const char *name = r->plan.tensors[t].tensor.name;
         r->slots[find_slot(r, (ls_word){name, strlen(name)})] = t;

@@ -1,0 +1,40 @@
+/* command_plan.c - longspan plan */
+#include <stdio.h>
+
+#include "commands.h"
+
+static const char help[] =
+    "usage: longspan plan RUN.yaml [options]\n"
+    "\n"
+    "What training would do, before it does: builds the plan of the run, checks it, and says "
+    "where\n"
+    "every byte lies and whether this machine has room for them (exit 3: it has not).  No data "
+    "and\n"
+    "no weights are read.\n"
+    "\n"
+    "  --json              one JSON document; what is not known is null\n"
+    "  --print             the plan itself, a line for each tensor and step, to read and to "
+    "compare\n"
+    "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
+    "\n"
+    "example: longspan plan configs/runs/demo.yaml --set sequence.tokens=32k\n";
+
+static int run(int argc, char **argv)
+{
+    static arguments parsed;
+    bool print = false;
+    const option options[] = {{"print", OPTION_FLAG, &print}, {NULL, OPTION_FLAG, NULL}};
+    const int failed = arguments_parse("plan", argc, argv, options, &parsed);
+
+    if (failed) return failed;
+    if (parsed.help) return print_help(&command_plan);
+    if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
+    if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
+    parsed.run.path = parsed.paths[0];
+    const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
+                                        : parsed.json ? LONGSPAN_PLAN_JSON
+                                                      : LONGSPAN_PLAN_TABLES;
+    return report_result(&parsed, longspan_plan(&parsed.run, format, stdout));
+}
+
+const command command_plan = {"plan", "where every byte lies, and whether it fits", help, run};

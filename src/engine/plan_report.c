@@ -1,0 +1,259 @@
+/* plan_report.c - the figures of a plan, and the tables people read. */
+#include "plan_report.h"
+
+#include <string.h>
+
+#include "choices.h"
+#include "host_memory.h"
+#include "text.h"
+
+/* ---- figures ------------------------------------------------------------------------------- */
+
+/* Pairs of a document of n tokens; window 0: none. */
+static double count_pairs(double n, double window)
+{
+    if (window <= 0.0 || window >= n) return n * (n + 1.0) / 2.0;
+    return window * (window + 1.0) / 2.0 + (n - window) * window;
+}
+
+static void count_model(const ls_run_config *c, const ls_decoder *decoder, ls_plan_report *report)
+{
+    const ls_decoder_shape *s = &decoder->options.shape;
+    const int64_t n_sequences = c->sequences * c->accumulate;
+
+    report->parameters = ls_decoder_params(s);
+    report->tokens = n_sequences * c->sequence_tokens;
+    report->pairs =
+        (double)n_sequences * count_pairs((double)c->sequence_tokens, (double)c->window);
+    report->flops_model = 6.0 * (double)ls_decoder_matmul_params(s) * (double)report->tokens +
+                          12.0 * (double)(s->H * s->K * s->L) * report->pairs;
+}
+
+static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
+{
+    const ls_host_memory memory = ls_host_memory_read();
+
+    report->limit = memory.limit;
+    report->available.place_bytes[LS_PLACE_HOST] = memory.available_bytes;
+    report->fits = true;
+    for (int p = 0; p < LS_PLACE_COUNT; p++) {
+        const uint64_t needed = ls_plan_place_bytes(plan, (ls_place_kind)p);
+        const uint64_t available = report->available.place_bytes[p];
+        LS_TRY(ls_plan_shared_bytes(plan, (ls_place_kind)p, &report->shared_bytes[p]));
+        if (needed <= available) continue;
+        report->short_bytes[p] = needed - available;
+        report->fits = false;
+    }
+    return LS_OK;
+}
+
+ls_status ls_plan_report_make(const ls_run_config *config, const ls_choices *choices,
+                              const ls_decoder *decoder, const ls_plan *plan,
+                              ls_plan_report *report)
+{
+    ls_plan_report made = {.config = config, .plan = plan, .choices = *choices};
+
+    count_model(config, decoder, &made);
+    LS_TRY(count_places(plan, &made));
+    LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
+    made.checked = true;
+    *report = made;
+    return LS_OK;
+}
+
+ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segment_kind segment)
+{
+    const ls_plan *plan = report->plan;
+    const int64_t first = plan->segment_first[segment];
+    ls_segment_totals totals = {.steps = plan->segment_steps[segment]};
+
+    for (int64_t s = first; s < first + totals.steps; s++) {
+        const ls_step *step = &plan->steps[s];
+        totals.lane_steps[step->lane]++;
+        totals.flops += step->flops;
+        totals.bytes += (double)step->bytes;
+        for (int32_t w = 0; w < step->n_waits; w++)
+            if (ls_wait_is_carry(plan->waits[step->first_wait + w]))
+                totals.carries++;
+            else
+                totals.waits++;
+    }
+    return totals;
+}
+
+const char *ls_plan_report_reason(const ls_plan_report *report, ls_role role)
+{
+    const ls_choices *c = &report->choices;
+
+    switch (role) {
+    case LS_ROLE_WEIGHTS: return "the cpu reads them where they lie";
+    case LS_ROLE_LO: return "the lower halves of the fp32 master";
+    case LS_ROLE_M:
+    case LS_ROLE_V: return "updated in place";
+    case LS_ROLE_GRAD: return "wait for the norm of all";
+    case LS_ROLE_X: return "input of every layer, kept for backward";
+    case LS_ROLE_O:
+        return c->save_o ? "kept: attention is not recomputed" : "recomputed block by block";
+    case LS_ROLE_KV: return c->save_qkv ? "kept: q, k, v are not recomputed" : "of one layer";
+    case LS_ROLE_DKV: return "sums over the blocks of one layer";
+    case LS_ROLE_CHUNK: return "rows of the chunk at work";
+    case LS_ROLE_LOGITS: return "one tile of rows at a time";
+    case LS_ROLE_BATCH: return "tokens, targets, tables, control";
+    case LS_ROLE_STAGING: return "scratch of reductions and libraries";
+    case LS_ROLE_COUNT: break;
+    }
+    return "";
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static void print_row(FILE *file, const char *name, const char *bytes, const char *note)
+{
+    fprintf(file, "  %-10s %12s%s%s\n", name, bytes, *note != '\0' ? "   " : "", note);
+}
+
+static void print_bytes(FILE *file, const char *name, uint64_t bytes, const char *note)
+{
+    char text[LS_TEXT_BYTES];
+    print_row(file, name, ls_text_bytes(text, sizeof text, bytes), note);
+}
+
+/* The classes, what they save by sharing, and what the place has. */
+static void print_place(const ls_plan_report *r, ls_place_kind place, FILE *file)
+{
+    const uint64_t total = ls_plan_place_bytes(r->plan, place), shared = r->shared_bytes[place];
+    uint64_t sum = 0;
+    char text[LS_TEXT_BYTES], saved[LS_TEXT_BYTES + 1];
+
+    fprintf(file, "memory: %s\n", ls_place_name(place));
+    for (ls_role role = 0; role < LS_ROLE_COUNT; role++) {
+        const uint64_t bytes = ls_plan_role_bytes(r->plan, place, role);
+        sum += bytes;
+        if (bytes > 0) print_bytes(file, ls_role_name(role), bytes, ls_plan_report_reason(r, role));
+    }
+    snprintf(saved, sizeof saved, "-%s", ls_text_bytes(text, sizeof text, shared));
+    print_row(file, "shared", saved, "saved: lives that do not overlap");
+    print_bytes(file, "padding", total + shared - sum, "to the alignment of spans");
+    print_bytes(file, "total", total, "");
+    print_bytes(file, "available", r->available.place_bytes[place],
+                place == LS_PLACE_HOST ? r->limit : "");
+}
+
+/* The lanes that have steps in some segment. */
+static bool is_used(const ls_segment_totals totals[LS_SEGMENT_COUNT], int lane)
+{
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++)
+        if (totals[s].lane_steps[lane] > 0) return true;
+    return false;
+}
+
+static void print_segments(const ls_plan_report *r, FILE *file)
+{
+    ls_segment_totals totals[LS_SEGMENT_COUNT];
+
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++)
+        totals[s] = ls_plan_report_segment(r, (ls_segment_kind)s);
+    fprintf(file, "\n%-10s %9s", "segment", "steps");
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        if (is_used(totals, lane)) fprintf(file, " %9s", ls_lane_name((ls_lane)lane));
+    fprintf(file, " %7s %8s %11s %11s\n", "waits", "carries", "TFLOP", "GB moved");
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++) {
+        const ls_segment_totals *t = &totals[s];
+        if (t->steps == 0) continue;
+        fprintf(file, "%-10s %9lld", ls_segment_name((ls_segment_kind)s), (long long)t->steps);
+        for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+            if (is_used(totals, lane)) fprintf(file, " %9lld", (long long)t->lane_steps[lane]);
+        fprintf(file, " %7lld %8lld %11.4g %11.4g\n", (long long)t->waits, (long long)t->carries,
+                1e-12 * t->flops, 1e-9 * t->bytes);
+    }
+}
+
+/* "8", or "all" for 0. */
+static const char *print_threads(char *buffer, size_t size, int n)
+{
+    if (n > 0)
+        snprintf(buffer, size, "%d", n);
+    else
+        snprintf(buffer, size, "all");
+    return buffer;
+}
+
+static void print_choices(const ls_plan_report *r, FILE *file)
+{
+    const ls_choices *c = &r->choices;
+    char compute[16], optimizer[16];
+
+    fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights direct\n",
+            (long long)c->chunk, (long long)c->query_block, ls_choices_save_name(c));
+    fprintf(file, "threads: compute %s, optimizer %s\n",
+            print_threads(compute, sizeof compute, c->compute_threads),
+            print_threads(optimizer, sizeof optimizer, c->optimizer_threads));
+}
+
+static void print_verdict(const ls_plan_report *r, FILE *file)
+{
+    char text[LS_TEXT_BYTES];
+
+    fputs(r->checked ? "checked: contents, lifetimes, order; no wait is spare\n" : "", file);
+    if (r->fits) fputs("verdict: fits\n", file);
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        if (r->short_bytes[p] > 0)
+            fprintf(file, "verdict: does not fit: %s short by %s\n",
+                    ls_place_name((ls_place_kind)p),
+                    ls_text_bytes(text, sizeof text, r->short_bytes[p]));
+}
+
+void ls_plan_report_print(const ls_plan_report *r, FILE *file)
+{
+    char tokens[LS_TEXT_BYTES], length[LS_TEXT_BYTES];
+
+    fprintf(file, "model: %s, %.4gM parameters\n", r->config->model_path,
+            1e-6 * (double)r->parameters);
+    fprintf(file, "step: %s tokens, %lld x %lld sequences of %s; %.4g model TFLOP\n\n",
+            ls_text_count(tokens, sizeof tokens, r->tokens), (long long)r->config->accumulate,
+            (long long)r->config->sequences,
+            ls_text_count(length, sizeof length, r->config->sequence_tokens),
+            1e-12 * r->flops_model);
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        if (ls_plan_place_bytes(r->plan, (ls_place_kind)p) > 0)
+            print_place(r, (ls_place_kind)p, file);
+    print_segments(r, file);
+    fputc('\n', file);
+    print_choices(r, file);
+    print_verdict(r, file);
+}
+
+/* ---- verdict ------------------------------------------------------------------------------- */
+
+/* Bytes that stay the same however short the sequences are. */
+static uint64_t count_states(const ls_plan_report *r, ls_place_kind place)
+{
+    uint64_t bytes = 0;
+    for (ls_role role = LS_ROLE_WEIGHTS; role <= LS_ROLE_GRAD; role++)
+        bytes += ls_plan_role_bytes(r->plan, place, role);
+    return bytes;
+}
+
+ls_status ls_plan_report_verdict(const ls_plan_report *r)
+{
+    for (int p = 0; p < LS_PLACE_COUNT; p++) {
+        const ls_place_kind place = (ls_place_kind)p;
+        const double available = (double)r->available.place_bytes[p];
+        const double states = (double)count_states(r, place);
+        if (r->short_bytes[p] == 0) continue;
+        if (states > available)
+            return LS_FAIL(LS_ERR_NO_MEMORY,
+                           "%s memory: the plan is short by %.3f GiB: weights, moments and "
+                           "gradients alone need %.3f GiB, %.3f GiB are available; take a "
+                           "smaller model or a machine with more memory",
+                           ls_place_name(place), (double)r->short_bytes[p] / 0x1p30,
+                           states / 0x1p30, available / 0x1p30);
+        return LS_FAIL(LS_ERR_NO_MEMORY,
+                       "%s memory: the plan is short by %.3f GiB: it needs %.3f GiB, %.3f GiB are "
+                       "available; lower sequence.tokens or batch.sequences, or save less "
+                       "(memory.save)",
+                       ls_place_name(place), (double)r->short_bytes[p] / 0x1p30,
+                       (double)ls_plan_place_bytes(r->plan, place) / 0x1p30, available / 0x1p30);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,63 @@
+/*
+ * plan_report.h - what may be said of a plan before it runs: where the bytes are, what the steps
+ * are, whether it fits; as tables for people, or as the document that `longspan plan --json`
+ * prints.
+ *
+ * Layer: engine.  Threads: plain data.
+ */
+#ifndef LS_PLAN_REPORT_H
+#define LS_PLAN_REPORT_H
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+#include "trainer.h"
+
+typedef struct ls_plan_report {
+    const ls_run_config *config;
+    const ls_plan *plan;
+    ls_choices choices;
+    int64_t parameters;
+    int64_t tokens;           /* of an optimizer step, none of them padding */
+    double pairs;             /* (query, key), if every sequence is one document */
+    double flops_model;       /* 6 N_mat tokens + 12 H K L pairs */
+    const char *limit;        /* which limit of the host's memory it is */
+    ls_plan_limits available; /* what each place has to give */
+    uint64_t short_bytes[LS_PLACE_COUNT];
+    uint64_t shared_bytes[LS_PLACE_COUNT];
+    bool fits;
+    bool checked; /* ls_plan_check() proved it, apart from room */
+} ls_plan_report;
+
+/*
+ * Check a plan against this machine and gather what is said of it.
+ *   config, plan  must outlive the report
+ * Returns LS_OK, whether it fits or not; LS_ERR_INVALID (the plan is wrong: a bug),
+ * LS_ERR_NO_MEMORY (for the check itself).
+ */
+ls_status ls_plan_report_make(const ls_run_config *config, const ls_choices *choices,
+                              const ls_decoder *decoder, const ls_plan *plan,
+                              ls_plan_report *report);
+
+/* Tables, then the verdict. */
+void ls_plan_report_print(const ls_plan_report *report, FILE *file);
+
+/* The document; free with cJSON_Delete.  What this version does not know is null. */
+ls_status ls_plan_report_to_json(const ls_plan_report *report, cJSON **json);
+
+/* LS_OK, or LS_ERR_NO_MEMORY with what is short and what may be done about it. */
+ls_status ls_plan_report_verdict(const ls_plan_report *report);
+
+/* What the classes of this role are for, in a few words. */
+const char *ls_plan_report_reason(const ls_plan_report *report, ls_role role);
+
+/* Totals over the steps of a segment. */
+typedef struct ls_segment_totals {
+    int64_t steps, lane_steps[LS_LANE_COUNT];
+    int64_t waits, carries; /* waits for steps of the segment, and for earlier segments */
+    double flops, bytes;    /* flops: an upper bound, recompute included */
+} ls_segment_totals;
+
+ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segment_kind segment);
+
+#endif

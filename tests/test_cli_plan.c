@@ -1,0 +1,363 @@
+/*
+ * test_cli_plan.c - longspan plan: what it says is what training then does, in each of its forms;
+ * and what has no room is said to have none, with nothing reserved.
+ */
+#include "cli_test.h"
+
+#include <cjson/cJSON.h>
+#include <sys/resource.h>
+
+#include "json.h"
+#include "plan_text.h"
+
+static cJSON *parse(const char *text)
+{
+    cJSON *json = cJSON_Parse(text);
+    if (json == NULL) fail_msg("not JSON: %s", text);
+    return json;
+}
+
+/* A member that must be there, along "key.key". */
+static const cJSON *get(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (item == NULL) fail_msg("no %s", path);
+    return item;
+}
+
+static double number(const cJSON *json, const char *path)
+{
+    const cJSON *item = get(json, path);
+    if (!cJSON_IsNumber(item)) fail_msg("%s is no number", path);
+    return item->valuedouble;
+}
+
+static void assert_number(const cJSON *json, const char *path, double value)
+{
+    if (number(json, path) != value) fail_msg("%s is %.17g", path, number(json, path));
+}
+
+static void assert_text(const cJSON *json, const char *path, const char *text)
+{
+    assert_true(cJSON_IsString(get(json, path)));
+    assert_string_equal(get(json, path)->valuestring, text);
+}
+
+static double add_up(const cJSON *list, const char *key)
+{
+    const cJSON *item;
+    double sum = 0;
+    cJSON_ArrayForEach(item, list) sum += number(item, key);
+    return sum;
+}
+
+/* ---- usage --------------------------------------------------------------------------------- */
+
+static void test_usage(void **state)
+{
+    (void)state;
+    assert_says(RUN(2, "plan")->err, "want one RUN.yaml");
+    assert_says(RUN(2, "plan", "run.yaml", "--print", "--json")->err, "not both");
+    assert_says(RUN(2, "plan", "run.yaml", "--prin")->err, "known: --print");
+    assert_says(RUN(2, "plan", "none.yaml")->err, "none.yaml: No such file");
+    assert_says(RUN(2, "plan", "run.yaml", "--set", "stepz=3")->err, "stepz: unknown key");
+    assert_says(RUN(2, "plan", "run.yaml", "--hardware", "abacus")->err, "hardware: 'abacus'");
+    assert_says(RUN(0, "plan", "--help")->out, "example:");
+    assert_says(RUN(0, "--help")->out, "  plan ");
+    assert_says(RUN(0, "plan", "run.yaml", "--hardware", "cpu")->out, "verdict: fits");
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static void test_tables(void **state)
+{
+    static const char *const says[] = {"model.yaml, 0.036M parameters",
+                                       "step: 128 tokens, 1 x 2 sequences of 64;",
+                                       "memory: host\n",
+                                       "  weights ",
+                                       "  shared ",
+                                       "  total ",
+                                       "\nsegment ",
+                                       "\nstep+save ",
+                                       "disk_out",
+                                       "choices: chunk 128, query block 128, save x+qkv+o, ",
+                                       "threads: compute 2, optimizer 2\n",
+                                       "checked: ",
+                                       "verdict: fits\n"};
+
+    (void)state;
+    const outcome *done = RUN(0, "plan", "run.yaml");
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++) assert_says(done->out, says[i]);
+    assert_null(strstr(done->out, "copy_in")); /* a lane without steps has no column */
+    assert_string_equal(done->err, "");
+    assert_says(RUN(0, "plan", "run.yaml", "--set", "data.train=none")->out, "verdict: fits");
+    assert_says(RUN(0, "plan", "run.yaml", "--set", "memory.save=x")->out,
+                "recomputed block by block");
+    assert_says(RUN(0, "plan", "run.yaml", "--set", "batch.accumulate=3")->out,
+                "step: 384 tokens, 3 x 2 sequences of 64;");
+    assert_false(is_there(at("run")));
+}
+
+/* Without the line of what is available, which differs from one moment to the next. */
+static char *keep_plan(const char *text)
+{
+    char *kept = strdup(text), *from = strstr(kept, "  available ");
+
+    assert_non_null(from);
+    const char *end = strchr(from, '\n');
+    memmove(from, end, strlen(end) + 1);
+    return kept;
+}
+
+static void test_dry_run_prints_the_same(void **state)
+{
+    (void)state;
+    char *plan = keep_plan(RUN(0, "plan", "run.yaml")->out);
+    char *dry_run = keep_plan(RUN(0, "train", "run.yaml", "--dry-run")->out);
+    assert_string_equal(plan, dry_run);
+    free(plan);
+    free(dry_run);
+    assert_says(RUN(2, "train", "run.yaml", "--dry-run", "--set", "data.train=none")->err,
+                "data.train: none.bin does not exist");
+}
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+static void test_document(void **state)
+{
+    static const char *const unknown[] = {"step_s",
+                                          "lower_bound_s",
+                                          "bound_by",
+                                          "tokens_per_s",
+                                          "mfu_causal",
+                                          "mfu_megatron",
+                                          "tflops_alst",
+                                          "lane_busy_s",
+                                          "energy_j",
+                                          "choices.ring_slots",
+                                          "choices.threads.copy"};
+    cJSON *json = parse(RUN(0, "plan", "run.yaml", "--json")->out);
+
+    (void)state;
+    assert_true(cJSON_IsTrue(get(json, "fits")));
+    assert_true(cJSON_IsTrue(get(json, "checked")));
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        assert_true(cJSON_IsNull(get(json, unknown[i])));
+    assert_null(cJSON_GetObjectItem(json, "short_bytes"));
+
+    /* By hand: 2 layers of 2*32*32 + 2*32*16 + 3*32*64, a head of 272*32; two causal triangles. */
+    const double matmul = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64) + 272 * 32;
+    assert_number(json, "parameters", matmul + 272 * 32 + 5 * 32);
+    assert_number(json, "tokens", 128);
+    assert_number(json, "pairs", 2 * 64 * 65 / 2);
+    assert_number(json, "flops_model", 6 * matmul * 128 + 12.0 * 4 * 8 * 2 * (2 * 64 * 65 / 2));
+    assert_text(json, "profile", "cpu");
+    assert_text(json, "model", "model.yaml");
+    assert_number(json, "choices.chunk", 128);
+    assert_number(json, "choices.query_block", 128);
+    assert_text(json, "choices.weights", "direct");
+    assert_text(json, "choices.save", "x+qkv+o");
+    assert_text(json, "choices.accumulate_order", "sequence");
+    assert_number(json, "choices.threads.optimizer", 2);
+    cJSON_Delete(json);
+
+    json = parse(RUN(0, "plan", "run.yaml", "--json", "--set", "sequence.window=10")->out);
+    assert_number(json, "pairs", 2 * (10 * 11 / 2 + 54 * 10));
+    cJSON_Delete(json);
+}
+
+static void test_document_of_memory_and_segments(void **state)
+{
+    const cJSON *item;
+    cJSON *json = parse(RUN(0, "plan", "run.yaml", "--json")->out);
+    const cJSON *classes = get(json, "classes"), *segments = get(json, "segments");
+    const double slack = add_up(classes, "bytes") - number(json, "shared_bytes.host") -
+                         number(json, "peak_bytes.host");
+
+    (void)state;
+    assert_true(slack <= 0 && slack > -256 * 200); /* padding of spans */
+    assert_true(number(json, "shared_bytes.host") > 0);
+    assert_number(json, "peak_bytes.hbm", 0);
+    assert_number(json, "peak_bytes.nvme", 0);
+    assert_true(number(json, "available_bytes.host") >= number(json, "peak_bytes.host"));
+    item = cJSON_GetArrayItem(classes, 0);
+    assert_text(item, "class", "weights");
+    assert_text(item, "place", "host");
+    assert_text(item, "mode", "direct");
+    assert_number(item, "bytes", 2.0 * number(json, "parameters"));
+    assert_true(strlen(get(item, "reason")->valuestring) > 0);
+
+    assert_int_equal(cJSON_GetArraySize(segments), 4);
+    assert_text(cJSON_GetArrayItem(segments, 0), "segment", "step");
+    assert_number(cJSON_GetArrayItem(segments, 0), "steps", number(json, "n_steps"));
+    cJSON_ArrayForEach(item, segments)
+    {
+        double steps = 0;
+        const cJSON *lane;
+        cJSON_ArrayForEach(lane, get(item, "lane_steps")) steps += lane->valuedouble;
+        assert_number(item, "steps", steps);
+        assert_true(number(item, "carries") > 0 && number(item, "bytes") > 0);
+    }
+    /* What is executed: the model's work, and what is recomputed or masked. */
+    assert_true(number(cJSON_GetArrayItem(segments, 0), "flops") >= number(json, "flops_model"));
+    assert_number(cJSON_GetArrayItem(segments, 3), "lane_steps.compute", 0); /* drain */
+    cJSON_Delete(json);
+}
+
+/* run.json of a run that has begun agrees with what was said before. */
+static void test_training_follows_it(void **state)
+{
+    cJSON *json = parse(RUN(0, "plan", "run.yaml", "--json", "--set", "batch.accumulate=2")->out);
+
+    (void)state;
+    RUN(75, "train", "run.yaml", "--set", "batch.accumulate=2", "--set", "output=begun",
+        "--stop-after", "1");
+    char *text = need_bytes(at("begun/run.json"), NULL);
+    cJSON *run = parse(text);
+    assert_number(run, "plan.host_bytes", number(json, "peak_bytes.host"));
+    assert_number(run, "plan.n_steps", number(json, "n_steps"));
+    assert_number(run, "plan.chunk", number(json, "choices.chunk"));
+    assert_number(run, "plan.query_block", number(json, "choices.query_block"));
+    assert_text(run, "plan.save", get(json, "choices.save")->valuestring);
+    free(text);
+    cJSON_Delete(run);
+    cJSON_Delete(json);
+}
+
+/* ---- the plan itself ----------------------------------------------------------------------- */
+
+static void test_print(void **state)
+{
+    cJSON *json = parse(RUN(0, "plan", "run.yaml", "--json")->out);
+    const outcome *done = RUN(0, "plan", "run.yaml", "--print");
+    char *text = strdup(done->out);
+    ls_plan plan;
+
+    (void)state;
+    assert_ok(ls_plan_read_text("stdout", text, strlen(text), &plan));
+    assert_ok(ls_plan_check(&plan, NULL));
+    assert_true((double)ls_plan_place_bytes(&plan, LS_PLACE_HOST) ==
+                number(json, "peak_bytes.host"));
+    assert_true((double)plan.segment_steps[LS_SEGMENT_STEP] == number(json, "n_steps"));
+    assert_string_equal(RUN(0, "plan", "run.yaml", "--print")->out, text);
+    assert_string_not_equal(RUN(0, "plan", "run.yaml", "--print", "--set", "memory.save=x")->out,
+                            text);
+    free(text);
+    ls_plan_free(&plan);
+    cJSON_Delete(json);
+}
+
+/* ---- no room ------------------------------------------------------------------------------- */
+
+static const char model_7b_yaml[] = "model_type: llama\n"
+                                    "vocab_size: 32000\n"
+                                    "hidden_size: 4096\n"
+                                    "intermediate_size: 11008\n"
+                                    "num_hidden_layers: 32\n"
+                                    "num_attention_heads: 32\n"
+                                    "num_key_value_heads: 32\n"
+                                    "head_dim: 128\n"
+                                    "max_position_embeddings: 16777216\n"
+                                    "rms_norm_eps: 1.0e-5\n"
+                                    "rope_theta: 10000.0\n"
+                                    "tie_word_embeddings: false\n"
+                                    "eos_token_id: 2\n";
+
+#define RUN_7B(code, tokens, ...)                                                                  \
+    RUN(code, "plan", "run.yaml", "--set", "model=7b.yaml", "--set", "batch.sequences=1", "--set", \
+        "sequence.tokens=" tokens, "--set", "sequence.chunk=1M", "--set",                          \
+        "sequence.query_block=1M", __VA_ARGS__)
+
+/* More than a terabyte of saved activations: no machine that runs tests has them. */
+static void test_7b_at_4m_tokens_has_no_room(void **state)
+{
+    (void)state;
+    put_text(at("7b.yaml"), model_7b_yaml);
+    const outcome *done = RUN_7B(3, "4M", "--json");
+    assert_says(done->err, "host memory: the plan is short by ");
+    cJSON *json = parse(done->out);
+    assert_true(cJSON_IsFalse(get(json, "fits")));
+    assert_true(cJSON_IsTrue(get(json, "checked")));
+    assert_true(cJSON_IsNull(get(json, "nearest")));
+    assert_number(json, "parameters", 6738415616.0);
+    assert_true(number(json, "peak_bytes.host") > 1e12);
+    assert_number(json, "short_bytes.host",
+                  number(json, "peak_bytes.host") - number(json, "available_bytes.host"));
+    assert_number(json, "short_bytes.hbm", 0);
+    assert_text(json, "choices.save", "x"); /* the least, since nothing fits */
+    cJSON_Delete(json);
+
+    done = RUN_7B(3, "4M", "--quiet");
+    assert_says(done->out, "verdict: does not fit: host short by ");
+    assert_says(done->out, "TiB");
+    done = RUN_7B(3, "4M", "--print");
+    assert_string_equal(done->out + done->n_out - 5, "\nend\n");
+    done = RUN(3, "train", "run.yaml", "--dry-run", "--set", "model=7b.yaml", "--set",
+               "batch.sequences=1", "--set", "sequence.tokens=4M", "--set", "sequence.chunk=1M",
+               "--set", "sequence.query_block=1M");
+    assert_says(done->out, "verdict: does not fit: host short by ");
+    assert_false(is_there(at("run")));
+}
+
+/* 7B in 32 GiB: short sequences do not help; in what is said, and in the exit code. */
+static void test_7b_has_no_room_for_its_states(void **state)
+{
+    struct rlimit before;
+
+    (void)state;
+#ifdef LS_SANITIZED
+    (void)before;
+    skip(); /* a sanitizer needs all of the address space */
+#else
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit limit = {(rlim_t)32 << 30, before.rlim_max};
+    put_text(at("7b.yaml"), model_7b_yaml);
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    const outcome *done = RUN(3, "plan", "run.yaml", "--set", "model=7b.yaml");
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_says(done->err, "weights, moments and gradients alone need 100.");
+    assert_says(done->err, "take a smaller model or a machine with more memory");
+    assert_says(done->out, "verdict: does not fit: host short by ");
+    assert_says(done->out, "6738M parameters");
+#endif
+}
+
+static void test_a_plan_too_large_to_build(void **state)
+{
+    (void)state;
+    put_text(at("7b.yaml"), model_7b_yaml);
+    const outcome *done = RUN(3, "plan", "run.yaml", "--json", "--set", "model=7b.yaml", "--set",
+                              "batch.sequences=1", "--set", "sequence.tokens=16M", "--set",
+                              "sequence.chunk=16", "--set", "sequence.query_block=16");
+    assert_says(done->err, "raise sequence.chunk or lower sequence.tokens");
+    assert_string_equal(done->out, "");
+}
+
+/* What each position beyond the model's own means is said once. */
+static void test_warning(void **state)
+{
+    (void)state;
+    const outcome *done = RUN(0, "plan", "run.yaml", "--json", "--set", "sequence.tokens=8k");
+    assert_says(done->err, "warning: sequence.tokens is 8192, beyond");
+    cJSON_Delete(parse(done->out));
+    assert_string_equal(RUN(0, "plan", "run.yaml", "--quiet", "--set", "sequence.tokens=8k")->err,
+                        "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_dry_run_prints_the_same),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_document_of_memory_and_segments),
+        cmocka_unit_test(test_training_follows_it),
+        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_7b_at_4m_tokens_has_no_room),
+        cmocka_unit_test(test_7b_has_no_room_for_its_states),
+        cmocka_unit_test(test_a_plan_too_large_to_build),
+        cmocka_unit_test(test_warning),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,506 @@
+/* profile.c - reads a hardware profile: a strict schema, every refusal with its line. */
+#include "profile.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "text.h"
+#include "yaml_tree.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define KEYS_MAX    16
+#define VALUE_MOST  1e18
+
+/* ---- numbers with a source ------------------------------------------------------------------ */
+
+typedef enum value_kind { VALUE_BYTES, VALUE_REAL, VALUE_TRUTH } value_kind;
+
+/* A key, how its value is written, its greatest value, and where it goes. */
+typedef struct quantity_key {
+    const char *key;
+    value_kind kind;
+    double most;
+    size_t offset;
+} quantity_key;
+
+static const char *const source_words[] = {"measured", "published", "spec", "profile", "assumed"};
+
+static ls_status read_value(const ls_yaml_node *node, const quantity_key *key, double *value)
+{
+    const ls_yaml_range range = {.least = 0, .most = key->most, .above = true};
+    const char *text;
+    uint64_t bytes;
+    bool truth;
+
+    switch (key->kind) {
+    case VALUE_REAL: return ls_yaml_get_real(node, range, value);
+    case VALUE_TRUTH:
+        LS_TRY(ls_yaml_get_bool(node, &truth));
+        *value = truth;
+        return LS_OK;
+    case VALUE_BYTES:
+        LS_TRY(ls_yaml_get_text(node, &text));
+        if (ls_text_parse_bytes(text, &bytes) != LS_OK)
+            return LS_YAML_FAIL(node, LS_ERR_INVALID, "%s; allowed: bytes, such as 96GB or 64KiB",
+                                ls_error());
+        if (bytes == 0 || (double)bytes > key->most)
+            return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                                "%llu bytes are out of range; allowed: 1 "
+                                "to %.0f",
+                                (unsigned long long)bytes, key->most);
+        *value = (double)bytes;
+        return LS_OK;
+    }
+    assert(!"a kind of value");
+    return LS_ERR_INVALID;
+}
+
+static ls_status read_quantity(const ls_yaml_node *node, const quantity_key *key,
+                               ls_quantity *quantity)
+{
+    static const char *const keys[] = {"value", "source"};
+    const ls_yaml_node *value = ls_yaml_find(node, "value"), *source = ls_yaml_find(node, "source");
+    ls_source parsed = LS_SOURCE_UNKNOWN;
+    size_t word;
+
+    if (node->kind != LS_YAML_MAP || value == NULL || source == NULL)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                            "wants {value: ..., source: ...}, so that it is "
+                            "known where the number is from");
+    LS_TRY(ls_yaml_check_keys(node, keys, N_OF(keys)));
+    LS_TRY(ls_yaml_get_word(source, source_words, N_OF(source_words), &word));
+    const bool known = ls_source_parse(source_words[word], &parsed);
+    assert(known);
+    (void)known;
+    LS_TRY(read_value(value, key, &quantity->value));
+    quantity->source = parsed;
+    quantity->from = "profile";
+    return LS_OK;
+}
+
+static ls_status read_quantities(const ls_yaml_node *map, const quantity_key *keys, size_t n,
+                                 void *data)
+{
+    for (size_t k = 0; k < n; k++) {
+        const ls_yaml_node *node = ls_yaml_find(map, keys[k].key);
+        void *place = (char *)data + keys[k].offset;
+        if (node != NULL) LS_TRY(read_quantity(node, &keys[k], place));
+    }
+    return LS_OK;
+}
+
+/* Only these words and the keys of quantities may stand in the map. */
+static ls_status check_keys(const ls_yaml_node *map, const char *const *words, size_t n_words,
+                            const quantity_key *quantities, size_t n_quantities)
+{
+    const char *keys[KEYS_MAX];
+    size_t n = 0;
+
+    assert(n_words + n_quantities <= KEYS_MAX);
+    LS_TRY(ls_yaml_get_map(map));
+    for (size_t w = 0; w < n_words; w++) keys[n++] = words[w];
+    for (size_t q = 0; q < n_quantities; q++) keys[n++] = quantities[q].key;
+    return ls_yaml_check_keys(map, keys, n);
+}
+
+static ls_status need(const ls_yaml_node *map, const char *key, const ls_yaml_node **node)
+{
+    *node = ls_yaml_find(map, key);
+    if (*node != NULL) return LS_OK;
+    return LS_YAML_FAIL(map, LS_ERR_INVALID, "lacks '%s'", key);
+}
+
+/* A text of at most size - 1 bytes. */
+static ls_status read_label(const ls_yaml_node *node, char *label, size_t size)
+{
+    const char *text;
+
+    LS_TRY(ls_yaml_get_text(node, &text));
+    if (strlen(text) >= size)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "is a text of %zu bytes; allowed: at most %zu",
+                            strlen(text), size - 1);
+    strcpy(label, text);
+    return LS_OK;
+}
+
+/* ---- places --------------------------------------------------------------------------------- */
+
+static const char *const place_words[] = {"hbm", "host", "nvme"};
+static_assert(N_OF(place_words) == LS_PLACE_COUNT, "a word for each kind of place");
+
+static const quantity_key place_keys[] = {
+    {"capacity_bytes", VALUE_BYTES, 1e16, offsetof(ls_place, capacity_bytes)},
+    {"page_bytes", VALUE_BYTES, 0x1p34, offsetof(ls_place, page_bytes)},
+    {"read_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_place, read_bytes_per_s)},
+    {"write_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_place, write_bytes_per_s)},
+    {"latency_ns", VALUE_REAL, 1e9, offsetof(ls_place, latency_ns)},
+    {"best_threads", VALUE_REAL, 1e6, offsetof(ls_place, best_threads)},
+};
+
+static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
+{
+    static const char *const words[] = {"kind"};
+    const ls_yaml_node *kind;
+    size_t word;
+
+    LS_TRY(check_keys(node, words, N_OF(words), place_keys, N_OF(place_keys)));
+    LS_TRY(need(node, "kind", &kind));
+    LS_TRY(ls_yaml_get_word(kind, place_words, N_OF(place_words), &word));
+    if (ls_topology_find_place(t, place_words[word]) != NULL)
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", place_words[word]);
+    ls_place *place = &t->places[t->n_places++];
+    place->kind = (ls_place_kind)word;
+    place->numa_node = -1;
+    strcpy(place->name, place_words[word]);
+    return read_quantities(node, place_keys, N_OF(place_keys), place);
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+static const quantity_key link_keys[] = {
+    {"bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, bytes_per_s)},
+    {"reverse_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, reverse_bytes_per_s)},
+    {"both_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, both_bytes_per_s)},
+    {"read_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, read_bytes_per_s)},
+    {"write_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, write_bytes_per_s)},
+    {"latency_ns", VALUE_REAL, 1e9, offsetof(ls_link, latency_ns)},
+    {"coherent", VALUE_TRUTH, 1, offsetof(ls_link, coherent)},
+};
+
+static ls_status read_end(const ls_yaml_node *map, const char *key, const ls_topology *t,
+                          const char **name)
+{
+    const ls_yaml_node *node;
+    size_t word;
+
+    LS_TRY(need(map, key, &node));
+    LS_TRY(ls_yaml_get_word(node, place_words, N_OF(place_words), &word));
+    *name = place_words[word];
+    if (ls_topology_find_place(t, *name) != NULL) return LS_OK;
+    return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no '%s' among places", *name);
+}
+
+static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
+{
+    static const char *const words[] = {"from", "to", "via", "reach"};
+    static const char *const reaches[] = {"local", "remote"};
+    const ls_yaml_node *via = ls_yaml_find(node, "via"), *reach = ls_yaml_find(node, "reach");
+    const char *from, *to;
+    size_t remote = 0;
+
+    LS_TRY(check_keys(node, words, N_OF(words), link_keys, N_OF(link_keys)));
+    LS_TRY(read_end(node, "from", t, &from));
+    LS_TRY(read_end(node, "to", t, &to));
+    if (reach != NULL) LS_TRY(ls_yaml_get_word(reach, reaches, N_OF(reaches), &remote));
+    for (int l = 0; l < t->n_links; l++)
+        if (strcmp(t->links[l].from, from) == 0 && strcmp(t->links[l].to, to) == 0 &&
+            t->links[l].remote == (remote != 0))
+            return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                                "the %s link from %s to %s is described twice", reaches[remote],
+                                from, to);
+    if (t->n_links == LS_LINKS_MAX) return LS_YAML_FAIL(node, LS_ERR_INVALID, "too many links");
+    ls_link *link = &t->links[t->n_links++];
+    strcpy(link->from, from);
+    strcpy(link->to, to);
+    link->remote = remote != 0;
+    if (via != NULL) LS_TRY(read_label(via, link->via, sizeof link->via));
+    return read_quantities(node, link_keys, N_OF(link_keys), link);
+}
+
+/* ---- units ---------------------------------------------------------------------------------- */
+
+static const quantity_key unit_keys[] = {
+    {"cores", VALUE_REAL, 1e6, offsetof(ls_unit, cores)},
+    {"bf16_flops_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_unit, bf16_flops_per_s)},
+    {"fp32_flops_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_unit, fp32_flops_per_s)},
+};
+
+static const quantity_key fraction_key[] = {
+    {"fraction", VALUE_REAL, 1, offsetof(ls_efficiency, fraction)},
+};
+
+static const quantity_key watts_key = {"watts", VALUE_REAL, 1e5, 0};
+
+static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
+{
+    static const char *const words[] = {"op", "shape"};
+    const ls_yaml_node *op, *shape, *fraction;
+
+    LS_TRY(check_keys(node, words, N_OF(words), fraction_key, N_OF(fraction_key)));
+    LS_TRY(need(node, "op", &op));
+    LS_TRY(need(node, "shape", &shape));
+    LS_TRY(need(node, "fraction", &fraction));
+    if (unit->n_efficiencies == LS_EFFICIENCIES_MAX)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "more than %d efficiencies", LS_EFFICIENCIES_MAX);
+    ls_efficiency *efficiency = &unit->efficiencies[unit->n_efficiencies++];
+    LS_TRY(read_label(op, efficiency->op, sizeof efficiency->op));
+    LS_TRY(read_label(shape, efficiency->shape, sizeof efficiency->shape));
+    return read_quantities(node, fraction_key, N_OF(fraction_key), efficiency);
+}
+
+static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
+{
+    LS_TRY(ls_yaml_get_map(map));
+    for (const ls_yaml_node *node = map->first; node != NULL; node = node->next) {
+        if (unit->n_power_states == LS_POWER_STATES_MAX || strlen(node->key) >= LS_NAME_BYTES)
+            return LS_YAML_FAIL(node, LS_ERR_INVALID,
+                                "allowed: at most %d states, of at most %d "
+                                "bytes each",
+                                LS_POWER_STATES_MAX, LS_NAME_BYTES - 1);
+        ls_power_state *state = &unit->power_states[unit->n_power_states++];
+        strcpy(state->name, node->key);
+        LS_TRY(read_quantity(node, &watts_key, &state->watts));
+    }
+    return LS_OK;
+}
+
+static ls_status read_unit(const ls_yaml_node *node, ls_topology *t)
+{
+    static const char *const words[] = {"kind", "model", "efficiency", "power_states"};
+    static const char *const kinds[] = {"gpu", "cpu"};
+    const ls_yaml_node *kind, *model = ls_yaml_find(node, "model");
+    const ls_yaml_node *curves = ls_yaml_find(node, "efficiency");
+    const ls_yaml_node *states = ls_yaml_find(node, "power_states");
+    size_t word;
+
+    LS_TRY(check_keys(node, words, N_OF(words), unit_keys, N_OF(unit_keys)));
+    LS_TRY(need(node, "kind", &kind));
+    LS_TRY(ls_yaml_get_word(kind, kinds, N_OF(kinds), &word));
+    if (ls_topology_find_unit(t, (ls_unit_kind)word) != NULL)
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", kinds[word]);
+    ls_unit *unit = &t->units[t->n_units++];
+    unit->kind = (ls_unit_kind)word;
+    strcpy(unit->name, kinds[word]);
+    const ls_place *place =
+        ls_topology_find_place(t, place_words[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
+    unit->place = place != NULL ? (int)(place - t->places) : -1;
+    if (model != NULL) LS_TRY(read_label(model, unit->model, sizeof unit->model));
+    LS_TRY(read_quantities(node, unit_keys, N_OF(unit_keys), unit));
+    if (states != NULL) LS_TRY(read_power_states(states, unit));
+    if (curves == NULL) return LS_OK;
+    LS_TRY(ls_yaml_get_list(curves));
+    for (const ls_yaml_node *curve = curves->first; curve != NULL; curve = curve->next)
+        LS_TRY(read_efficiency(curve, unit));
+    return LS_OK;
+}
+
+/* ---- match ---------------------------------------------------------------------------------- */
+
+static ls_status read_words(const ls_yaml_node *list, char words[][LS_NAME_BYTES], int *n)
+{
+    LS_TRY(ls_yaml_get_list(list));
+    for (const ls_yaml_node *node = list->first; node != NULL; node = node->next) {
+        if (*n == LS_MATCH_WORDS_MAX)
+            return LS_YAML_FAIL(node, LS_ERR_INVALID, "allowed: at most %d words",
+                                LS_MATCH_WORDS_MAX);
+        LS_TRY(read_label(node, words[*n], LS_NAME_BYTES));
+        (*n)++;
+    }
+    return LS_OK;
+}
+
+static ls_status read_bounds(const ls_yaml_node *node, ls_bounds *bounds)
+{
+    static const char *const keys[] = {"least", "most"};
+    static const quantity_key bytes = {"bytes", VALUE_BYTES, 1e16, 0};
+    const ls_yaml_node *least, *most;
+
+    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
+    LS_TRY(need(node, "least", &least));
+    LS_TRY(need(node, "most", &most));
+    LS_TRY(read_value(least, &bytes, &bounds->least));
+    LS_TRY(read_value(most, &bytes, &bounds->most));
+    if (bounds->least <= bounds->most) return LS_OK;
+    return LS_YAML_FAIL(node, LS_ERR_INVALID, "least is more than most");
+}
+
+static ls_status read_fact(const ls_yaml_node *node, ls_quantity *fact)
+{
+    bool truth;
+
+    if (node == NULL) return LS_OK;
+    LS_TRY(ls_yaml_get_bool(node, &truth));
+    *fact = ls_quantity_make(truth, LS_SOURCE_SPEC, "profile");
+    return LS_OK;
+}
+
+static ls_status read_match(const ls_yaml_node *node, ls_match *match)
+{
+    static const char *const keys[] = {"gpu",      "not_gpu",   "c2c_link",
+                                       "coherent", "hbm_bytes", "host_bytes"};
+    const ls_yaml_node *gpu = ls_yaml_find(node, "gpu"), *not_gpu = ls_yaml_find(node, "not_gpu");
+    const ls_yaml_node *hbm = ls_yaml_find(node, "hbm_bytes");
+    const ls_yaml_node *host = ls_yaml_find(node, "host_bytes");
+
+    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
+    if (gpu != NULL) LS_TRY(read_words(gpu, match->gpu, &match->n_gpu));
+    if (not_gpu != NULL) LS_TRY(read_words(not_gpu, match->not_gpu, &match->n_not_gpu));
+    LS_TRY(read_fact(ls_yaml_find(node, "c2c_link"), &match->c2c_link));
+    LS_TRY(read_fact(ls_yaml_find(node, "coherent"), &match->coherent));
+    if (hbm != NULL) LS_TRY(read_bounds(hbm, &match->hbm_bytes));
+    return host != NULL ? read_bounds(host, &match->host_bytes) : LS_OK;
+}
+
+/* ---- the document --------------------------------------------------------------------------- */
+
+typedef ls_status read_item(const ls_yaml_node *node, ls_topology *t);
+
+static ls_status read_list(const ls_yaml_node *root, const char *key, read_item *read,
+                           ls_topology *t)
+{
+    const ls_yaml_node *list = ls_yaml_find(root, key);
+
+    if (list == NULL) return LS_OK;
+    LS_TRY(ls_yaml_get_list(list));
+    for (const ls_yaml_node *node = list->first; node != NULL; node = node->next)
+        LS_TRY(read(node, t));
+    return LS_OK;
+}
+
+static ls_status read_throttle(const ls_yaml_node *node, ls_profile *profile)
+{
+    static const quantity_key keys[] = {
+        {"in_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_profile, throttle_in_bytes_per_s)},
+        {"out_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_profile, throttle_out_bytes_per_s)},
+    };
+    if (!profile->emulated)
+        return LS_YAML_FAIL(node, LS_ERR_INVALID, "only an emulated profile has links to throttle");
+    LS_TRY(check_keys(node, NULL, 0, keys, N_OF(keys)));
+    return read_quantities(node, keys, N_OF(keys), profile);
+}
+
+static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
+{
+    static const quantity_key keys[] = {
+        {"power_cap_watts", VALUE_REAL, 1e5, offsetof(ls_power_cap, watts)}};
+    ls_power_cap *cap = &t->system.power_caps[0];
+
+    LS_TRY(check_keys(node, NULL, 0, keys, N_OF(keys)));
+    strcpy(cap->name, "profile");
+    t->system.n_power_caps = 1;
+    return read_quantities(node, keys, N_OF(keys), cap);
+}
+
+static ls_status read_nvme(const ls_yaml_node *node, ls_topology *t)
+{
+    static const char *const keys[] = {"path"};
+    const ls_place *place = ls_topology_find_place(t, "nvme");
+    const ls_yaml_node *path;
+
+    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
+    LS_TRY(need(node, "path", &path));
+    if (place == NULL) return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no 'nvme' among places");
+    return read_label(path, t->places[place - t->places].path, sizeof place->path);
+}
+
+static ls_status read_document(const ls_yaml_node *root, ls_profile *profile)
+{
+    static const char *const keys[] = {"name",  "about", "emulated", "match", "places",
+                                       "links", "units", "throttle", "nvme",  "limits"};
+    const ls_yaml_node *name, *emulated = ls_yaml_find(root, "emulated");
+    const ls_yaml_node *about = ls_yaml_find(root, "about"), *match = ls_yaml_find(root, "match");
+    const ls_yaml_node *throttle = ls_yaml_find(root, "throttle");
+    const ls_yaml_node *nvme = ls_yaml_find(root, "nvme"), *limits = ls_yaml_find(root, "limits");
+    ls_topology *t = &profile->machine;
+
+    LS_TRY(check_keys(root, keys, N_OF(keys), NULL, 0));
+    LS_TRY(need(root, "name", &name));
+    LS_TRY(read_label(name, profile->name, sizeof profile->name));
+    if (about != NULL) LS_TRY(read_label(about, profile->about, sizeof profile->about));
+    if (emulated != NULL) LS_TRY(ls_yaml_get_bool(emulated, &profile->emulated));
+    if (match != NULL) LS_TRY(read_match(match, &profile->match));
+    LS_TRY(read_list(root, "places", read_place, t));
+    LS_TRY(read_list(root, "links", read_link, t));
+    LS_TRY(read_list(root, "units", read_unit, t));
+    if (throttle != NULL) LS_TRY(read_throttle(throttle, profile));
+    if (nvme != NULL) LS_TRY(read_nvme(nvme, t));
+    if (limits != NULL) LS_TRY(read_limits(limits, t));
+    const ls_place *hbm = ls_topology_find_place(t, "hbm");
+    if (!profile->emulated || (hbm != NULL && ls_known(hbm->capacity_bytes))) return LS_OK;
+    return LS_YAML_FAIL(root, LS_ERR_INVALID,
+                        "an emulated profile wants a place 'hbm' with capacity_bytes");
+}
+
+static ls_status read_tree(const char *name, const ls_yaml *document, ls_profile **profile)
+{
+    ls_profile *p = calloc(1, sizeof *p);
+
+    if (p == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a hardware profile");
+    snprintf(p->origin, sizeof p->origin, "%s", name);
+    const ls_status status = read_document(ls_yaml_root(document), p);
+    if (status != LS_OK) {
+        ls_profile_free(p);
+        return status;
+    }
+    *profile = p;
+    return LS_OK;
+}
+
+ls_status ls_profile_parse(const char *name, const char *text, size_t bytes, ls_profile **profile)
+{
+    ls_yaml *document;
+
+    LS_TRY(ls_yaml_parse(name, text, bytes, &document));
+    const ls_status status = read_tree(name, document, profile);
+    ls_yaml_free(document);
+    return status;
+}
+
+static ls_status read_file(const char *path, ls_profile **profile)
+{
+    ls_yaml *document;
+
+    LS_TRY(ls_yaml_read(path, &document));
+    const ls_status status = read_tree(path, document, profile);
+    ls_yaml_free(document);
+    return status;
+}
+
+static ls_status fail_unknown(const char *name)
+{
+    const char *names[32];
+    char known[LS_NOTE_BYTES], quoted[LS_TEXT_BYTES];
+    size_t n = 0;
+
+    for (const ls_builtin_profile *b = ls_builtin_profiles; b->name != NULL && n < N_OF(names); b++)
+        names[n++] = b->name;
+    const char *nearest = ls_text_nearest(name, names, n);
+    ls_text_join(known, sizeof known, names, n);
+    ls_text_quote(quoted, sizeof quoted, name);
+    return LS_FAIL(LS_ERR_INVALID,
+                   "hardware: %s is no profile%s%s%s; known: auto, %s, or a file (NAME.yaml)",
+                   quoted, nearest != NULL ? ", did you mean '" : "",
+                   nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "", known);
+}
+
+bool ls_profile_is_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
+}
+
+ls_status ls_profile_read(const char *name, ls_profile **profile)
+{
+    char path[512];
+
+    if (ls_profile_is_file(name)) return read_file(name, profile);
+    if (snprintf(path, sizeof path, "configs/hardware/%s.yaml", name) < (int)sizeof path &&
+        access(path, F_OK) == 0)
+        return read_file(path, profile);
+    for (const ls_builtin_profile *b = ls_builtin_profiles; b->name != NULL; b++) {
+        if (strcmp(b->name, name) != 0) continue;
+        LS_TRY(ls_profile_parse(name, b->text, strlen(b->text), profile));
+        snprintf((*profile)->origin, sizeof(*profile)->origin, "built in");
+        return LS_OK;
+    }
+    return fail_unknown(name);
+}
+
+void ls_profile_free(ls_profile *profile)
+{
+    free(profile);
+}
