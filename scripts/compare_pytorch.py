@@ -11,8 +11,8 @@ numbers), schedule, AdamW with decay on matrices only, clipping.  Arithmetic is 
 float32 weights under bf16 autocast (precision: fp32 turns that off), fused QKV and gate-up
 projections, F.rms_norm, scaled_dot_product_attention, fused AdamW.
 
---train and --eval isolate documents by a block-diagonal mask and restarting positions, as the
-run file says.  --speed gives PyTorch its fast path instead: plain causal attention without a mask,
+--train and --eval isolate documents, each attended causally on its own, with restarting positions,
+as the run file says.  --speed gives PyTorch its fast path instead: plain causal attention without a mask,
 which computes more pairs but lets the fused kernel skip half of them.
 
 --init-from DIR starts from a checkpoint in the Hugging Face layout; --allocator preloads
@@ -252,6 +252,21 @@ class Loader:
 # ---- the model -----------------------------------------------------------------------------------
 
 
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+           pieces: list[list[int]] | None) -> torch.Tensor:
+    """Causal attention within each piece (lengths for each row of the batch; None: one piece)."""
+    gqa = q.shape[1] != k.shape[1]
+    if pieces is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+    rows = []
+    for row, lengths in enumerate(pieces):
+        parts = zip(*(t[row:row + 1].split(lengths, dim=2) for t in (q, k, v)))
+        rows.append(torch.cat([F.scaled_dot_product_attention(*part, is_causal=True,
+                                                              enable_gqa=gqa)
+                               for part in parts], dim=2))
+    return torch.cat(rows)
+
+
 class Block(nn.Module):
     """Pre-norm attention and SwiGLU, projections fused."""
 
@@ -267,7 +282,7 @@ class Block(nn.Module):
         self.down = nn.Linear(F_, D, bias=False)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
-                mask: torch.Tensor | None) -> torch.Tensor:
+                pieces: list[list[int]] | None) -> torch.Tensor:
         B, S, D = x.shape
         qkv = self.qkv(F.rms_norm(x, (D,), self.norm1, self.eps))
         qkv = qkv.view(B, S, -1, self.K).transpose(1, 2)
@@ -276,8 +291,7 @@ class Block(nn.Module):
         cos, sin = cos.to(qk.dtype), sin.to(qk.dtype)
         qk = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         q, k = qk.split([self.H, self.G], dim=1)
-        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None,
-                                           enable_gqa=self.H != self.G)
+        o = attend(q, k, v, pieces)
         x = x + self.out(o.transpose(1, 2).reshape(B, S, -1))
         gate, up = self.gate_up(F.rms_norm(x, (D,), self.norm2, self.eps)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
@@ -297,14 +311,14 @@ class Model(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor,
-                mask: torch.Tensor | None) -> torch.Tensor:
+                pieces: list[list[int]] | None) -> torch.Tensor:
         c, half = self.config, self.config["head_dim"] // 2
         angle = positions[:, None, :, None].double() * float(c["rope_theta"]) ** (
             -torch.arange(half, dtype=torch.float64) / half)
         cos, sin = angle.cos().float(), angle.sin().float()
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = block(x, cos, sin, mask)
+            x = block(x, cos, sin, pieces)
         return self.head(F.rms_norm(x, x.shape[-1:], self.norm, float(c["rms_norm_eps"])))
 
 
@@ -365,9 +379,10 @@ def load_weights(model: Model, directory: pathlib.Path) -> None:
 # ---- training and evaluation ---------------------------------------------------------------------
 
 
-def isolate(piece: torch.Tensor) -> torch.Tensor:
-    """[B, 1, S, S]: True where the query sees the key: same piece, not later."""
-    return ((piece[:, :, None] == piece[:, None, :]).tril())[:, None]
+def piece_lengths(piece: torch.Tensor) -> list[list[int]]:
+    """Lengths of the pieces of each row; padding at the end is one."""
+    return [torch.unique_consecutive(row.clamp(min=-1), return_counts=True)[1].tolist()
+            for row in piece]
 
 
 class Trainer:
@@ -398,11 +413,11 @@ class Trainer:
         """The sum over labels."""
         tokens, targets, positions, piece = batch
         if fast:
-            positions, mask = torch.arange(self.S)[None], None
+            positions, pieces = torch.arange(self.S)[None], None
         else:
-            mask = isolate(piece)
+            pieces = piece_lengths(piece)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            logits = self.model(tokens, positions, mask)
+            logits = self.model(tokens, positions, pieces)
             return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(),
                                    reduction="sum")
 

@@ -355,7 +355,7 @@ static void test_files_beside(void **state)
     put_file(in_run(live), "step", 4);
     for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) put_file(in_run(dead[i]), "st", 2);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) put_file(in_run(kept[i]), "st", 2);
-    assert_ok(save(2, "two"));
+    assert_ok(ls_checkpoint_rotate(run_dir, 1, 1));
     for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) assert_false(is_there(in_run(dead[i])));
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) assert_true(is_there(in_run(kept[i])));
     assert_true(is_there(in_run(live)));

@@ -3,6 +3,8 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -104,6 +106,49 @@ static void the_first_failure_drops_what_follows(void **state)
     ls_device_close(d);
 }
 
+static atomic_bool slow_runs, other_fails, slow_done;
+
+/* Ends some time after another lane has failed. */
+static ls_status end_late(void *context, int64_t argument)
+{
+    const struct timespec pause = {0, 50000000};
+
+    (void)context;
+    (void)argument;
+    atomic_store(&slow_runs, true);
+    while (!atomic_load(&other_fails)) continue;
+    nanosleep(&pause, NULL);
+    atomic_store(&slow_done, true);
+    return LS_OK;
+}
+
+static ls_status fail_meanwhile(void *context, int64_t argument)
+{
+    while (!atomic_load(&slow_runs)) continue;
+    atomic_store(&other_fails, true);
+    return fail_call(context, argument);
+}
+
+/* Who waits for a command may then release what it works on, whatever failed elsewhere. */
+static void a_failure_does_not_end_a_wait_early(void **state)
+{
+    trace t = {.n = 0};
+    int64_t failed;
+    ls_device *d = open_device(2);
+
+    (void)state;
+    assert_int_equal(ls_device_submit_call(d, 0, 1, end_late, &t, 0), LS_OK);
+    assert_int_equal(ls_device_submit_call(d, 0, 2, append, &t, 0), LS_OK);
+    const uint64_t ticket = ls_device_ticket(d, 0);
+    assert_int_equal(ls_device_submit_call(d, 1, 3, fail_meanwhile, &t, 0), LS_OK);
+    ls_device_wait(d, 0, ticket);
+    assert_true(atomic_load(&slow_done));
+    assert_int_equal(ls_device_sync(d, &failed), LS_ERR_IO);
+    assert_int_equal(failed, 3);
+    assert_int_equal(t.n, 0);
+    ls_device_close(d);
+}
+
 static void an_op_runs_and_is_counted(void **state)
 {
     float y[4], a[4] = {1, 2, 3, 4}, b[4] = {10, 20, 30, 40};
@@ -141,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_lane_keeps_submission_order),
         cmocka_unit_test(a_wait_orders_two_lanes),
         cmocka_unit_test(the_first_failure_drops_what_follows),
+        cmocka_unit_test(a_failure_does_not_end_a_wait_early),
         cmocka_unit_test(an_op_runs_and_is_counted),
         cmocka_unit_test(close_finishes_and_accepts_null),
     };

@@ -48,6 +48,59 @@ static void what_does_not_parse_is_refused(void **state)
     }
 }
 
+/* Said to be JSON by ls_json_is_valid(): then cJSON takes it, or had no memory. */
+static void check_valid(const char *text, size_t bytes, bool expected)
+{
+    cJSON *json = cJSON_ParseWithLengthOpts(text, bytes, NULL, 0);
+    const bool valid = ls_json_is_valid(text, bytes);
+
+    if (valid != expected) fail_msg("'%.*s' is%s JSON", (int)bytes, text, valid ? "" : " not");
+    if (valid && json == NULL) fail_msg("cJSON refuses '%.*s'", (int)bytes, text);
+    cJSON_Delete(json);
+}
+
+static void what_cjson_refuses_is_not_valid(void **state)
+{
+    static const char *const valid[] = {
+        "{}",
+        " [ ] ",
+        "\n{\"a\" : [1, -0, 0.5e-7, 12E+3, true, false, null], \"b\":{\"c\":[[]]}}\r\t",
+        "\"\\u00e9 \\ud7ff \\uE000 \\\" \\/ \\n\"",
+        "3",
+        "\"\xc3\xa9\""};
+    static const char *const bad[] = {
+        "",         " ",        "{",          "}",       "{]",        "[1,]",        "[,1]",
+        "{\"a\"}",  "{\"a\":}", "{\"a\":1,}", "{a:1}",   "{\"a\" 1}", "[1 2]",       "tru",
+        "nul",      "-",        "+1",         ".5",      "1.",        "1e",          "1e+",
+        "0x1",      "01",       "\"a",        "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udfff\"",
+        "\"a\nb\"", "{} {}",    "[1]]",       "'a'",     "NaN"};
+    static const char others[] = "{}[]:,\"\\ud8019.eE-+ tfn\n\x01";
+    char text[2 * CJSON_NESTING_LIMIT + 4], changed[64];
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(valid); i++) check_valid(valid[i], strlen(valid[i]), true);
+    for (size_t i = 0; i < N_OF(bad); i++) check_valid(bad[i], strlen(bad[i]), false);
+    for (int depth = CJSON_NESTING_LIMIT - 1; depth <= CJSON_NESTING_LIMIT + 1; depth++) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        check_valid(text, 2 * (size_t)depth, depth <= CJSON_NESTING_LIMIT);
+    }
+    for (size_t n = 60; n < 70; n++) {
+        memset(text, '1', n);
+        check_valid(text, n, n <= 62);
+    }
+    for (uint32_t seed = 0; seed < 200000; seed++) { /* any byte of a text as any other */
+        const char *from = valid[seed % N_OF(valid)];
+        const size_t n = strlen(from);
+        uint32_t draw = seed * 2654435761u;
+        if (n > sizeof changed) continue;
+        memcpy(changed, from, n);
+        for (int c = 0; c < 2; c++, draw = draw * 1664525u + 1013904223u)
+            changed[(draw >> 16) % n] = others[(draw >> 8) % sizeof others];
+        if (ls_json_is_valid(changed, n)) check_valid(changed, n, true);
+    }
+}
+
 static void members_are_typed(void **state)
 {
     cJSON *json = parse("{\"t\": \"x\", \"n\": 42, \"big\": 9007199254740993, \"x\": 1.5,"
@@ -153,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_parse_is_refused),
+        cmocka_unit_test(what_cjson_refuses_is_not_valid),
         cmocka_unit_test(members_are_typed),
         cmocka_unit_test(leftovers_of_the_same_process_id_do_not_block),
         cmocka_unit_test(writing_replaces_the_file_and_leaves_nothing_else),

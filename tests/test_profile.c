@@ -4,6 +4,8 @@
  */
 #include "machine_test.h"
 
+#include <unistd.h>
+
 #include "profile.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -13,8 +15,8 @@ static char scratch[256];
 static int make_scratch(void **state)
 {
     (void)state;
-    snprintf(scratch, sizeof scratch, "%s/profile-XXXXXX", LS_BINARY_DIR);
-    return mkdtemp(scratch) != NULL ? 0 : -1;
+    /* Elsewhere than in the sources, whose configs/hardware would come before what is built in. */
+    return make_machines_folder(scratch, sizeof scratch) == 0 && chdir(scratch) == 0 ? 0 : -1;
 }
 
 static int remove_scratch(void **state)
@@ -186,7 +188,7 @@ static void test_refused(void **state)
         {"name: x\nnvme: {path: /tmp}\n", "p.yaml:2: nvme: there is no 'nvme' among places"},
         {"name: x\nlimits: {power: 3}\n", "limits.power: unknown key"},
         {"name: a-name-that-is-far-too-long-for-a-profile\n",
-         "p.yaml:1: name: is a text of 43 bytes; allowed: at most 31"},
+         "p.yaml:1: name: is a text of 41 bytes; allowed: at most 31"},
         {"name: [\n", "p.yaml:"},
     };
 
@@ -207,10 +209,22 @@ static void test_unknown_name(void **state)
 
     (void)state;
     assert_int_equal(ls_profile_read("h200-pci", &profile), LS_ERR_INVALID);
-    assert_error_says("hardware: 'h200-pci' is no profile, did you mean 'h200-pcie'? known: auto, "
+    assert_error_says("hardware: 'h200-pci' is no profile, did you mean 'h200-pcie'?; known: auto, "
                       "gh200-96gb-480gb, ");
     assert_int_equal(ls_profile_read("none/such.yaml", &profile), LS_ERR_INVALID);
     assert_error_says("none/such.yaml");
+}
+
+/* A profile in configs/hardware of the working directory comes before the built-in one. */
+static void test_working_directory(void **state)
+{
+    (void)state;
+    put_machine_file(scratch, "/configs/hardware/h200-pcie.yaml", "name: mine");
+    ls_profile *p = builtin("h200-pcie");
+    assert_string_equal(p->name, "mine");
+    assert_string_equal(p->origin, "configs/hardware/h200-pcie.yaml");
+    ls_profile_free(p);
+    assert_int_equal(ls_directory_remove("configs"), LS_OK);
 }
 
 /* ---- merging -------------------------------------------------------------------------------- */
@@ -294,14 +308,14 @@ static void test_profile_decides(void **state)
     ls_profile *known = builtin("gh200-96gb-480gb");
 
     (void)state;
-    assert_int_equal(ls_profile_merge(p, NULL, t), LS_OK);
     assert_int_equal(ls_profile_merge(known, NULL, t), LS_OK);
+    assert_int_equal(ls_profile_merge(p, NULL, t), LS_OK);
     assert_is(place(t, "hbm0")->capacity_bytes, 80e9, LS_SOURCE_PROFILE);
     assert_is(place(t, "host0")->read_bytes_per_s, 301e9, LS_SOURCE_MEASURED); /* 348: published */
     assert_is(place(t, "host0")->write_bytes_per_s, 348e9, LS_SOURCE_PUBLISHED);
     assert_string_equal(place(t, "nvme")->path, "/scratch");
     assert_is(link_of(t, "nvme", "host0")->bytes_per_s, 9e9, LS_SOURCE_ASSUMED);
-    assert_is(t->system.power_caps[4].watts, 500, LS_SOURCE_PROFILE);
+    assert_is(t->system.power_caps[5].watts, 500, LS_SOURCE_PROFILE);
     ls_profile_free(known);
     ls_profile_free(p);
     ls_topology_free(t);
@@ -372,7 +386,7 @@ static void test_auto(void **state)
 
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        char reason[LS_NOTE_BYTES];
+        char reason[LS_REASON_BYTES];
         ls_topology *t = discover(cases[i].machine);
         ls_profile *p = NULL;
         if (ls_profile_choose(t, &p, reason, sizeof reason) != LS_OK) fail_msg("%s", ls_error());
@@ -387,7 +401,7 @@ static void test_auto(void **state)
 
 static void test_auto_unknown_gpu(void **state)
 {
-    char reason[LS_NOTE_BYTES];
+    char reason[LS_REASON_BYTES];
     ls_topology *t = discover("x86-h200-pcie");
     ls_profile *p = NULL;
 
@@ -480,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_published_figures),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_name),
+        cmocka_unit_test(test_working_directory),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_merge_fills),
         cmocka_unit_test(test_merge_several),

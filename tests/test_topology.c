@@ -28,8 +28,7 @@ static const char *at(const char *name)
 static int make_scratch(void **state)
 {
     (void)state;
-    snprintf(scratch, sizeof scratch, "%s/topology-XXXXXX", LS_BINARY_DIR);
-    return mkdtemp(scratch) != NULL ? 0 : -1;
+    return make_machines_folder(scratch, sizeof scratch);
 }
 
 static int remove_scratch(void **state)
@@ -497,10 +496,9 @@ static void refuse(const char *from, ls_status status, const char *part)
 
 static void test_refused(void **state)
 {
-    static const char *const broken[] = {"", "not XML", "<topology version=\"2.0\">",
-                                         "<?xml version=\"1.0\"?><html/>",
-                                         "<topology version=\"2.0\"><object type=\"Nonsense\"/>"
-                                         "</topology>"};
+    static const char *const broken[] = {
+        "", "not XML", "<topology version=\"2.0\">", "<?xml version=\"1.0\"?><html/>",
+        "<topology version=\"2.0\"><object type=\"Odd\"/></topology>"};
 
     (void)state;
     refuse(at("nowhere"), LS_ERR_INVALID, "nowhere: No such file");

@@ -81,6 +81,17 @@ bool ls_sysfs_text(char *text, size_t size, const char *root, const char *path, 
 bool ls_sysfs_whole(int64_t *value, const char *root, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A line "Node 3 KEY: N kB" of a node's meminfo in bytes, or -1. */
+double ls_sysfs_node_bytes(const char *meminfo, int node, const char *key);
+
+/* How many CPUs two masks "0000ffff,ffffffff" have in common. */
+int ls_sysfs_mask_count(const char *mask, const char *within);
+
+/* Call visit for each name in a folder, sorted, until one fails; *listed: there is the folder. */
+typedef ls_status ls_sysfs_visit(const char *root, const char *name, ls_topology *t);
+ls_status ls_sysfs_each(const char *root, const char *folder, ls_topology *t, ls_sysfs_visit *visit,
+                        bool *listed);
+
 /* The rest of the line that begins with key, blanks skipped, or NULL. */
 const char *ls_sysfs_line(const char *text, const char *key);
 

@@ -277,7 +277,7 @@ ls_status ls_discover_hwloc(const ls_discovery *where, ls_topology *t)
 {
     (void)where;
     (void)t;
-    assert(!"called without hwloc");
+    assert(false);
     return LS_ERR_UNSUPPORTED;
 }
 

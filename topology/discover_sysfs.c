@@ -8,25 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "discover.h"
 
-#define FROM     "sysfs"
-#define NODES    "/sys/devices/system/node"
-#define PCI      "/sys/bus/pci/devices"
-#define GPUS     "/proc/driver/nvidia/gpus"
-#define NODE_MAX 1024
+#define FROM  "sysfs"
+#define NODES "/sys/devices/system/node"
+#define PCI   "/sys/bus/pci/devices"
+#define GPUS  "/proc/driver/nvidia/gpus"
 
 /* ---- memory of a node ----------------------------------------------------------------------- */
-
-static double find_kib(const char *meminfo, int node, const char *key)
-{
-    char line[64];
-    snprintf(line, sizeof line, "Node %d %s:", node, key);
-    const char *value = ls_sysfs_line(meminfo, line);
-    return value != NULL ? strtod(value, NULL) * 1024 : -1;
-}
 
 static void fill_use(const char *root, ls_place *place)
 {
@@ -35,10 +25,10 @@ static void fill_use(const char *root, ls_place *place)
     if (place->numa_node < 0 ||
         !ls_sysfs_text(meminfo, sizeof meminfo, root, NODES "/node%d/meminfo", place->numa_node))
         return;
-    const double total = find_kib(meminfo, place->numa_node, "MemTotal");
-    const double unused = find_kib(meminfo, place->numa_node, "MemFree");
-    const double file = find_kib(meminfo, place->numa_node, "FilePages");
-    const double shared = find_kib(meminfo, place->numa_node, "Shmem");
+    const double total = ls_sysfs_node_bytes(meminfo, place->numa_node, "MemTotal");
+    const double unused = ls_sysfs_node_bytes(meminfo, place->numa_node, "MemFree");
+    const double file = ls_sysfs_node_bytes(meminfo, place->numa_node, "FilePages");
+    const double shared = ls_sysfs_node_bytes(meminfo, place->numa_node, "Shmem");
     const double cache = file >= 0 && shared >= 0 && file > shared ? file - shared : file;
 
     if (total >= 0) ls_quantity_fill(&place->capacity_bytes, ls_discovered(total, FROM));
@@ -95,6 +85,25 @@ static ls_status fill_pcie(const char *root, const char *bus_id, ls_topology *t,
     return LS_OK;
 }
 
+/* The one host node that has some of the CPUs near a device; a Grace's GPU has no numa_node. */
+static ls_quantity node_of_cpus(const char *root, const char *bus_id, const ls_topology *t)
+{
+    char near[LS_SYSFS_BYTES], own[LS_SYSFS_BYTES];
+    int n = 0, node = -1;
+
+    if (!ls_sysfs_text(near, sizeof near, root, PCI "/%s/local_cpus", bus_id))
+        return (ls_quantity){0};
+    for (int p = 0; p < t->n_places; p++) {
+        if (t->places[p].kind != LS_PLACE_HOST ||
+            !ls_sysfs_text(own, sizeof own, root, NODES "/node%d/cpumap", t->places[p].numa_node) ||
+            ls_sysfs_mask_count(near, own) == 0)
+            continue;
+        n++;
+        node = t->places[p].numa_node;
+    }
+    return n == 1 ? ls_discovered(node, FROM) : (ls_quantity){0};
+}
+
 static ls_status add_pci_gpu(const char *root, const char *bus_id, ls_topology *t)
 {
     int64_t vendor = 0, class = 0, device = 0, node = -1;
@@ -107,6 +116,7 @@ static ls_status add_pci_gpu(const char *root, const char *bus_id, ls_topology *
     if (ls_sysfs_whole(&node, root, PCI "/%s/numa_node", bus_id) && node >= 0 &&
         ls_topology_find_host(t, (int)node) != NULL)
         ls_quantity_fill(&gpu->host_node, ls_discovered((double)node, FROM));
+    ls_quantity_fill(&gpu->host_node, node_of_cpus(root, bus_id, t));
     if (gpu->model[0] == '\0' && ls_sysfs_whole(&device, root, PCI "/%s/device", bus_id)) {
         const char *model = ls_gpu_model_by_device((unsigned)device);
         if (model != NULL) snprintf(gpu->model, sizeof gpu->model, "%s", model);
@@ -161,42 +171,12 @@ static ls_status add_driver_gpu(const char *root, const char *bus_id, ls_topolog
     return LS_OK;
 }
 
-/* ---- folders -------------------------------------------------------------------------------- */
-
-static int skip_dots(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-typedef ls_status visit(const char *root, const char *name, ls_topology *t);
-
-/* Call visit for each name in a folder, sorted; false in *listed: there is no such folder. */
-static ls_status for_each_name(const char *root, const char *folder, ls_topology *t, visit *each,
-                               bool *listed)
-{
-    char path[LS_SYSFS_BYTES];
-    struct dirent **entries = NULL;
-    ls_status status = LS_OK;
-
-    *listed = false;
-    if (snprintf(path, sizeof path, "%s%s", root, folder) >= (int)sizeof path) return LS_OK;
-    const int n = scandir(path, &entries, skip_dots, alphasort);
-    if (n < 0) return LS_OK;
-    *listed = true;
-    for (int i = 0; i < n; i++) {
-        if (status == LS_OK) status = each(root, entries[i]->d_name, t);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
 ls_status ls_discover_sysfs(const char *root, ls_topology *t)
 {
     bool listed, driver;
 
-    LS_TRY(for_each_name(root, PCI, t, add_pci_gpu, &listed));
-    LS_TRY(for_each_name(root, GPUS, t, add_driver_gpu, &driver));
+    LS_TRY(ls_sysfs_each(root, PCI, t, add_pci_gpu, &listed));
+    LS_TRY(ls_sysfs_each(root, GPUS, t, add_driver_gpu, &driver));
     t->sees_pci = t->sees_pci || listed;
     if (!listed) ls_topology_add_missing(t, "pci", "no /sys/bus/pci/devices");
     for (int p = 0; p < t->n_places; p++) fill_use(root, &t->places[p]);
@@ -207,90 +187,4 @@ ls_status ls_discover_sysfs(const char *root, ls_topology *t)
         LS_TRY(fill_pcie(root, gpu->bus_id, t, gpu));
     }
     return LS_OK;
-}
-
-/* ---- without hwloc -------------------------------------------------------------------------- */
-
-/* Bits of a "ffff,ffffffff" mask. */
-static int count_mask(const char *mask)
-{
-    int n = 0;
-    for (; *mask != '\0'; mask++) {
-        const char digit[2] = {*mask, '\0'};
-        if (*mask != ',') n += __builtin_popcount((unsigned)strtoul(digit, NULL, 16));
-    }
-    return n;
-}
-
-static bool is_gpu_node(const char *root, int node, ls_topology *t)
-{
-    char status[512];
-
-    for (int u = 0; u < t->n_units; u++) {
-        if (!ls_sysfs_text(status, sizeof status, root, GPUS "/%s/numa_status", t->units[u].bus_id))
-            continue;
-        const char *line = ls_sysfs_line(status, "Node:");
-        if (line != NULL && strtol(line, NULL, 10) == node) return true;
-    }
-    return false;
-}
-
-static ls_status add_gpu_name(const char *root, const char *name, ls_topology *t)
-{
-    ls_unit *gpu;
-    (void)root;
-    return ls_topology_add_gpu(t, name, &gpu);
-}
-
-static ls_status add_node(const char *root, int node, ls_topology *t)
-{
-    char text[LS_SYSFS_BYTES];
-    ls_place *place;
-    ls_unit *unit;
-
-    if (!ls_sysfs_text(text, sizeof text, root, NODES "/node%d/meminfo", node) ||
-        find_kib(text, node, "MemTotal") <= 0 || is_gpu_node(root, node, t))
-        return LS_OK;
-    LS_TRY(ls_topology_add_host(t, node, &place));
-    if (!ls_sysfs_text(text, sizeof text, root, NODES "/node%d/cpumap", node)) return LS_OK;
-    const int cpus = count_mask(text);
-    if (cpus == 0) return LS_OK;
-    LS_TRY(ls_topology_add_cpu(t, node, &unit));
-    unit->host_node = ls_discovered(node, FROM);
-    unit->cores = ls_discovered(cpus, "sysfs, threads counted");
-    unit->place = (int)(place - t->places);
-    return LS_OK;
-}
-
-static ls_status add_whole_memory(const char *root, ls_topology *t)
-{
-    char text[LS_SYSFS_BYTES];
-    ls_place *place;
-    ls_unit *unit;
-
-    if (!ls_sysfs_text(text, sizeof text, root, "/proc/meminfo")) return LS_OK;
-    const char *total = ls_sysfs_line(text, "MemTotal:");
-    if (total == NULL) return LS_OK;
-    LS_TRY(ls_topology_add_host(t, 0, &place));
-    place->capacity_bytes = ls_discovered(strtod(total, NULL) * 1024, "meminfo");
-    const char *available = ls_sysfs_line(text, "MemAvailable:");
-    if (available != NULL)
-        place->free_bytes = ls_discovered(strtod(available, NULL) * 1024, "meminfo");
-    LS_TRY(ls_topology_add_cpu(t, 0, &unit));
-    unit->host_node = ls_discovered(0, FROM);
-    unit->place = (int)(place - t->places);
-    if (root[0] == '\0')
-        unit->cores = ls_discovered((double)sysconf(_SC_NPROCESSORS_ONLN), "sysconf");
-    return LS_OK;
-}
-
-ls_status ls_discover_nodes(const char *root, ls_topology *t)
-{
-    bool listed;
-
-    LS_TRY(for_each_name(root, GPUS, t, add_gpu_name, &listed));
-    for (int node = 0; node < NODE_MAX; node++) LS_TRY(add_node(root, node, t));
-    for (int p = 0; p < t->n_places; p++)
-        if (t->places[p].kind == LS_PLACE_HOST) return LS_OK;
-    return add_whole_memory(root, t); /* a kernel without NUMA */
 }

@@ -55,7 +55,7 @@ static ls_status read_value(const ls_yaml_node *node, const quantity_key *key, d
         *value = (double)bytes;
         return LS_OK;
     }
-    assert(!"a kind of value");
+    assert(false);
     return LS_ERR_INVALID;
 }
 
@@ -123,7 +123,7 @@ static ls_status read_label(const ls_yaml_node *node, char *label, size_t size)
     if (strlen(text) >= size)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "is a text of %zu bytes; allowed: at most %zu",
                             strlen(text), size - 1);
-    strcpy(label, text);
+    memcpy(label, text, strlen(text) + 1);
     return LS_OK;
 }
 
@@ -155,7 +155,7 @@ static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
     ls_place *place = &t->places[t->n_places++];
     place->kind = (ls_place_kind)word;
     place->numa_node = -1;
-    strcpy(place->name, place_words[word]);
+    snprintf(place->name, sizeof place->name, "%s", place_words[word]);
     return read_quantities(node, place_keys, N_OF(place_keys), place);
 }
 
@@ -204,8 +204,8 @@ static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
                                 from, to);
     if (t->n_links == LS_LINKS_MAX) return LS_YAML_FAIL(node, LS_ERR_INVALID, "too many links");
     ls_link *link = &t->links[t->n_links++];
-    strcpy(link->from, from);
-    strcpy(link->to, to);
+    snprintf(link->from, sizeof link->from, "%s", from);
+    snprintf(link->to, sizeof link->to, "%s", to);
     link->remote = remote != 0;
     if (via != NULL) LS_TRY(read_label(via, link->via, sizeof link->via));
     return read_quantities(node, link_keys, N_OF(link_keys), link);
@@ -252,7 +252,7 @@ static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
                                 "bytes each",
                                 LS_POWER_STATES_MAX, LS_NAME_BYTES - 1);
         ls_power_state *state = &unit->power_states[unit->n_power_states++];
-        strcpy(state->name, node->key);
+        snprintf(state->name, sizeof state->name, "%s", node->key);
         LS_TRY(read_quantity(node, &watts_key, &state->watts));
     }
     return LS_OK;
@@ -274,7 +274,7 @@ static ls_status read_unit(const ls_yaml_node *node, ls_topology *t)
         return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", kinds[word]);
     ls_unit *unit = &t->units[t->n_units++];
     unit->kind = (ls_unit_kind)word;
-    strcpy(unit->name, kinds[word]);
+    snprintf(unit->name, sizeof unit->name, "%s", kinds[word]);
     const ls_place *place =
         ls_topology_find_place(t, place_words[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
     unit->place = place != NULL ? (int)(place - t->places) : -1;
@@ -380,7 +380,7 @@ static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
     ls_power_cap *cap = &t->system.power_caps[0];
 
     LS_TRY(check_keys(node, NULL, 0, keys, N_OF(keys)));
-    strcpy(cap->name, "profile");
+    snprintf(cap->name, sizeof cap->name, "%s", "profile");
     t->system.n_power_caps = 1;
     return read_quantities(node, keys, N_OF(keys), cap);
 }

@@ -81,7 +81,7 @@ ls_status ls_profile_merge(const ls_profile *profile, const char *reason, ls_top
  * The built-in profile that fits a machine, and why.
  *
  *   profile  [out] free with ls_profile_free(); "cpu" where there is no GPU or none fits
- *   reason   [size] filled; the caller's
+ *   reason   [size] filled; LS_REASON_BYTES hold any
  */
 ls_status ls_profile_choose(const ls_topology *topology, ls_profile **profile, char *reason,
                             size_t size);

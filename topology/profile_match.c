@@ -198,7 +198,7 @@ static ls_status find_match(const ls_topology *t, ls_profile **found, bool *sure
 ls_status ls_profile_choose(const ls_topology *t, ls_profile **profile, char *reason, size_t size)
 {
     const ls_unit *gpu = ls_topology_find_unit(t, LS_UNIT_GPU);
-    char facts[LS_NOTE_BYTES / 2], why[LS_NOTE_BYTES / 3] = "";
+    char facts[LS_NOTE_BYTES], why[LS_NOTE_BYTES] = "";
     bool sure = false;
 
     *profile = NULL;

@@ -269,7 +269,7 @@ ls_status ls_profile_describe(const ls_profile *profile, ls_topology **topology)
 
 static ls_status merge_named(const char *hardware, ls_topology *t)
 {
-    char reason[LS_NOTE_BYTES] = "";
+    char reason[LS_REASON_BYTES] = "";
     const bool choose = strcmp(hardware, "auto") == 0;
     ls_profile *profile = NULL;
 

@@ -35,6 +35,7 @@
 #define LS_NAME_BYTES       32
 #define LS_LABEL_BYTES      96
 #define LS_NOTE_BYTES       320
+#define LS_REASON_BYTES     (3 * LS_NOTE_BYTES)
 
 typedef struct ls_place {
     ls_place_kind kind;
@@ -145,7 +146,7 @@ typedef struct ls_topology {
     char origin[LS_NOTE_BYTES];   /* "this machine", or the file or folder it was read from */
     char readers[LS_LABEL_BYTES]; /* what was read: "hwloc 2.9, sysfs" */
     char profile[LS_NAME_BYTES];  /* merged into it; "": none */
-    char profile_reason[LS_NOTE_BYTES];
+    char profile_reason[LS_REASON_BYTES];
     ls_place places[LS_PLACES_MAX];
     int n_places;
     ls_link links[LS_LINKS_MAX];

@@ -62,7 +62,9 @@ ls_status ls_json_parse(const char *name, const char *text, size_t bytes, cJSON 
 
     for (; parsed != NULL && end < text + bytes; end++)
         if (strchr(" \t\r\n", *end) == NULL || *end == '\0') break;
-    if (parsed == NULL || end < text + bytes) {
+    if (parsed == NULL && ls_json_is_valid(text, bytes)) {
+        status = LS_FAIL(LS_ERR_NO_MEMORY, "%s: out of memory", name);
+    } else if (parsed == NULL || end < text + bytes) {
         for (const char *c = text; c < end && c < text + bytes; c++) line += *c == '\n';
         status = LS_FAIL(LS_ERR_CORRUPT, "%s:%d: does not parse as JSON", name, line);
     } else if (!cJSON_IsObject(parsed)) {

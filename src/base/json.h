@@ -28,6 +28,10 @@ ls_status ls_json_read(const char *path, cJSON **json);
 /* The same from memory; name stands for the file in messages. */
 ls_status ls_json_parse(const char *name, const char *text, size_t bytes, cJSON **json);
 
+/* Whether a text is JSON: cJSON, which gives NULL for bad text and for want of memory alike, then
+ * had no memory. */
+bool ls_json_is_valid(const char *text, size_t bytes);
+
 /* Replace the file at path by the JSON, indented: see ls_file_write. */
 ls_status ls_json_write(const char *path, const cJSON *json);
 

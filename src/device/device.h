@@ -68,8 +68,8 @@ uint64_t ls_device_ticket(const ls_device *device, int lane);
 ls_status ls_device_sync(ls_device *device, int64_t *failed_tag);
 
 /*
- * Wait until the lane has finished this ticket, or the device has failed (ls_device_sync() then
- * says how).
+ * Wait until the lane has finished this ticket (after a failure: has dropped it, unless it was
+ * running).  Whether all is well, ls_device_sync() says.
  */
 void ls_device_wait(ls_device *device, int lane, uint64_t ticket);
 

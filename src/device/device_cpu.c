@@ -252,7 +252,8 @@ ls_status ls_device_sync(ls_device *device, int64_t *failed_tag)
 void ls_device_wait(ls_device *device, int lane_index, uint64_t ticket)
 {
     pthread_mutex_lock(&device->mutex);
-    while (device->lanes[lane_index].finished < ticket && device->status == LS_OK)
+    assert(ticket <= device->lanes[lane_index].submitted);
+    while (device->lanes[lane_index].finished < ticket) /* dropping is finishing, too */
         pthread_cond_wait(&device->changed, &device->mutex);
     pthread_mutex_unlock(&device->mutex);
 }

@@ -1,17 +1,22 @@
 /* heartbeat.c - sample, estimate, write beside, rename. */
 #include "heartbeat.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clock.h"
 
-#define PATH_BYTES  4096
-#define INTERVAL_NS 1000000000
+#define PATH_BYTES   4096
+#define BEAT_BYTES   512
+#define NUMBER_BYTES 32
+#define INTERVAL_NS  1000000000
 
 struct ls_heartbeat {
     ls_trainer *trainer;
@@ -65,30 +70,42 @@ static ls_heartbeat_beat take_beat(const ls_heartbeat *h)
     return beat;
 }
 
-static void print_number(FILE *file, const char *name, double value)
+/* As JSON. */
+static const char *print_number(double value, char text[NUMBER_BYTES])
 {
-    if (isfinite(value))
-        fprintf(file, ", \"%s\": %.6g", name, value);
-    else
-        fprintf(file, ", \"%s\": null", name);
+    snprintf(text, NUMBER_BYTES, isfinite(value) ? "%.6g" : "null", value);
+    return text;
+}
+
+static size_t print_beat(const ls_heartbeat *h, const ls_heartbeat_beat *beat,
+                         char text[BEAT_BYTES])
+{
+    char fraction[NUMBER_BYTES], step_eta[NUMBER_BYTES], run_eta[NUMBER_BYTES], loss[NUMBER_BYTES];
+    const int n = snprintf(
+        text, BEAT_BYTES,
+        "{\"time\": %.3f, \"step\": %lld, \"steps\": %lld, \"segment\": \"%s\", \"phase\": \"%s\", "
+        "\"layer\": %d, \"block\": %d, \"fraction\": %s, \"step_eta_s\": %s, \"run_eta_s\": %s, "
+        "\"loss\": %s}\n",
+        ls_clock_epoch_seconds(), (long long)beat->step,
+        (long long)h->trainer->config->schedule.steps, ls_segment_name(beat->segment),
+        ls_phase_name(beat->phase), beat->layer, beat->block,
+        print_number(beat->fraction, fraction), print_number(beat->step_eta_s, step_eta),
+        print_number(beat->run_eta_s, run_eta),
+        print_number(atomic_load(&h->trainer->last_loss), loss));
+    assert(n > 0 && n < BEAT_BYTES);
+    return (size_t)n;
 }
 
 /* Losing a beat is no reason to stop a run: failures here are the next beat's. */
 static void write_beat(const ls_heartbeat *h, const ls_heartbeat_beat *beat)
 {
-    FILE *file = fopen(h->path_beside, "w");
+    char text[BEAT_BYTES];
+    const size_t bytes = print_beat(h, beat, text);
+    const int fd = open(h->path_beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
-    if (file == NULL) return;
-    fprintf(file, "{\"time\": %.3f, \"step\": %lld, \"steps\": %lld", ls_clock_epoch_seconds(),
-            (long long)beat->step, (long long)h->trainer->config->schedule.steps);
-    fprintf(file, ", \"segment\": \"%s\", \"phase\": \"%s\", \"layer\": %d, \"block\": %d",
-            ls_segment_name(beat->segment), ls_phase_name(beat->phase), beat->layer, beat->block);
-    print_number(file, "fraction", beat->fraction);
-    print_number(file, "step_eta_s", beat->step_eta_s);
-    print_number(file, "run_eta_s", beat->run_eta_s);
-    print_number(file, "loss", atomic_load(&h->trainer->last_loss));
-    fprintf(file, "}\n");
-    if (fclose(file) == 0) rename(h->path_beside, h->path);
+    if (fd < 0) return;
+    const bool written = write(fd, text, bytes) == (ssize_t)bytes;
+    if (close(fd) == 0 && written) rename(h->path_beside, h->path);
 }
 
 static void beat_once(const ls_heartbeat *h)

@@ -5,6 +5,7 @@
 #include "run_config.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,10 +138,11 @@ static char *join_path(const char *folder, size_t n, const char *path)
     return joined;
 }
 
+/* What cannot be told counts as there: reading it says what is the matter. */
 static bool exists(const char *path)
 {
     struct stat about;
-    return stat(path, &about) == 0;
+    return stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 /* Replace config->model_path by the path that opens; name is the run file's. */

@@ -66,11 +66,12 @@ static ls_status add_machine(cJSON *run)
 static ls_status add_plan(const ls_trainer *t, cJSON *run)
 {
     const ls_plan *plan = &t->instance.plan;
-    cJSON *object = cJSON_CreateObject(), *classes = cJSON_CreateObject();
+    cJSON *object = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(run, "plan", object));
     LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
     LS_TRY(add_number(object, "host_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST)));
+    cJSON *classes = cJSON_CreateObject();
     LS_TRY(ls_json_add(object, "classes", classes));
     for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
         LS_TRY(add_number(classes, ls_role_name(role),

@@ -231,6 +231,8 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         status = ls_checkpoint_load(&t->trainer, directory);
         t->saved_step = t->trainer.step;
     }
+    if (status == LS_OK && directory != NULL) /* a killed run may have left that undone */
+        status = ls_checkpoint_rotate(t->config->output, t->config->checkpoint_keep, t->saved_step);
     if (status == LS_OK && t->train->resume) {
         if (directory != NULL)
             ls_progress_note(&t->progress, "resumed from %s", directory);
@@ -314,12 +316,28 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return every > 0 && (step % every == 0 || step == last);
 }
 
+/* A stop in the middle of an evaluation saves the step before it and leaves the evaluation to the
+ * resumed run. */
+static ls_status make_up_evaluation(training *t)
+{
+    const ls_run_config *c = t->config;
+    const int64_t step = t->trainer.step;
+    bool found = false;
+
+    if (step == 0 || !due(step, c->eval_every_steps, c->schedule.steps)) return LS_OK;
+    LS_TRY(ls_record_find_eval(c->output, step, &found));
+    return found ? LS_OK : evaluate(t);
+}
+
 static ls_status run_steps(training *t)
 {
     const ls_run_config *c = t->config;
     const int64_t last = c->schedule.steps;
     bool save = false; /* the next step saves the state it starts from */
 
+    const ls_status made_up = make_up_evaluation(t);
+    if (made_up == LS_ERR_STOPPED) return save_and_stop(t, "asked to stop");
+    LS_TRY(made_up);
     while (t->trainer.step < last) {
         if (deadline_near(t)) return save_and_stop(t, "deadline");
         ls_status status = ls_trainer_submit_step(&t->trainer, save);

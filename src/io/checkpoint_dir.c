@@ -68,7 +68,6 @@ static ls_status make_folder(ls_checkpoint_writer *writer, uint64_t bytes_needed
 {
     LS_TRY(ls_directory_make(writer->root));
     LS_TRY(ls_checkpoint_recover(writer->root, true)); /* before asking for room: it makes some */
-    LS_TRY(ls_checkpoint_tidy(writer->run_dir));
     LS_TRY(ls_directory_require(writer->root, bytes_needed, "the checkpoint"));
     LS_TRY(ls_directory_make_unsynced(writer->folder)); /* commit syncs the name it takes then */
     writer->made = true;
@@ -158,8 +157,11 @@ static ls_status write_state(ls_checkpoint_writer *writer, cJSON *state)
     if (cJSON_GetObjectItemCaseSensitive(state, "manifest")) {
         return LS_FAIL(LS_ERR_INVALID, "a checkpoint's state has a manifest already");
     }
-    if (!cJSON_AddItemToObject(state, "manifest", writer->manifest)) {
+    if (!cJSON_IsObject(state)) {
         return LS_FAIL(LS_ERR_INVALID, "a checkpoint's state is not a JSON object");
+    }
+    if (!cJSON_AddItemToObject(state, "manifest", writer->manifest)) {
+        return ls_disk_file_fail_memory(sizeof *state, "a checkpoint's state");
     }
     writer->manifest = NULL; /* the state's own from here on */
     LS_TRY(ls_checkpoint_state_print(state, &text));

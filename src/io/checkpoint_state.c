@@ -11,6 +11,7 @@
 
 #include "crc32c.h"
 #include "disk_file.h"
+#include "json.h"
 
 #define SEAL_FORMAT ",\n\t\"self_crc32c\":\t\"%08x\"\n}\n"
 #define SEAL_BYTES  31 /* of the text SEAL_FORMAT prints */
@@ -53,6 +54,9 @@ ls_status ls_checkpoint_state_parse(const char *text, uint64_t bytes, const char
         return LS_FAIL(LS_ERR_CORRUPT, "%s: its checksum does not fit: cut short or changed", path);
     }
     cJSON *parsed = cJSON_ParseWithLengthOpts(text, (size_t)bytes, NULL, 0);
+    if (!parsed && ls_json_is_valid(text, (size_t)bytes)) {
+        return ls_disk_file_fail_memory(bytes, "a checkpoint's state");
+    }
     if (!cJSON_IsObject(parsed)) {
         cJSON_Delete(parsed);
         return LS_FAIL(LS_ERR_CORRUPT, "%s: not a JSON object", path);

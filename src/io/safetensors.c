@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "disk_file.h"
+#include "json.h"
 
 #define SIZE_FIELD_BYTES 8
 #define WHOLE_MAX        9007199254740991.0 /* 2^53 - 1 */
@@ -227,6 +228,9 @@ static ls_status parse_header(ls_safetensors *file, const char *text, uint64_t b
         return LS_FAIL(LS_ERR_CORRUPT, "%s: the header holds a NUL", file->file.path);
     }
     file->header = cJSON_ParseWithLengthOpts(text, (size_t)bytes, &end, 0);
+    if (!file->header && ls_json_is_valid(text, (size_t)bytes)) {
+        return ls_disk_file_fail_memory(bytes, "a safetensors header");
+    }
     if (file->header) end += strspn(end, " \t\r\n");
     if (text[0] != '{' || !cJSON_IsObject(file->header) || end != text + bytes) {
         return LS_FAIL(LS_ERR_CORRUPT, "%s: the header is not a JSON object (byte %lld of %llu)",

@@ -13,6 +13,7 @@
 
 #include "directory.h"
 #include "disk_file.h"
+#include "json.h"
 
 #define INDEX_BYTES_MAX ((uint64_t)100000000)
 #define SUFFIX          ".safetensors"
@@ -111,6 +112,10 @@ static ls_status read_index(ls_safetensors_set *set, const char *path)
 
     LS_TRY(ls_disk_file_read_all(path, INDEX_BYTES_MAX, &text, NULL));
     cJSON *index = cJSON_Parse(text);
+    if (index == NULL && ls_json_is_valid(text, strlen(text))) {
+        status = ls_disk_file_fail_memory(strlen(text), path);
+        goto delete_index;
+    }
     const cJSON *weight_map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
     if (!cJSON_IsObject(weight_map)) {
         status = LS_FAIL(LS_ERR_CORRUPT, "%s: not JSON with an object weight_map", path);

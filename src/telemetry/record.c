@@ -1,10 +1,15 @@
-/* record.c - lines built by cJSON, appended by one write each. */
+/*
+ * record.c - lines printed into a buffer of the record's own, appended by one write each: a step
+ * allocates nothing.
+ */
 #include "record.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,106 +17,185 @@
 #include <unistd.h>
 
 #define PATH_BYTES 4096
+#define LINE_BYTES 32768 /* 256 bins and the other keys take 20000 at most */
 
 struct ls_record {
     int fd;
     char path[PATH_BYTES];
+    size_t n_line; /* bytes of it so far; beyond LINE_BYTES: they did not fit */
+    char line[LINE_BYTES];
 };
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* Failures surface once, when the line is printed: cJSON's adders return NULL and go on. */
-static void add_number(cJSON *object, const char *key, double value)
+static void put(ls_record *r, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
+static void put(ls_record *r, const char *format, ...)
 {
+    const size_t room = r->n_line < LINE_BYTES ? LINE_BYTES - r->n_line : 0;
+    va_list args;
+
+    va_start(args, format);
+    r->n_line += (size_t)vsnprintf(room > 0 ? r->line + r->n_line : NULL, room, format, args);
+    va_end(args);
+}
+
+/* `"key":`, after a comma unless it is the first of its object. */
+static void put_key(ls_record *r, const char *key)
+{
+    const bool first = r->n_line < LINE_BYTES && r->line[r->n_line - 1] == '{';
+    put(r, "%s\"%s\":", first ? "" : ",", key);
+}
+
+/* The fewest digits that read back as the same number. */
+static void put_real(ls_record *r, double value)
+{
+    char text[32];
+    double back = (double)NAN;
+
+    for (int digits = 15; digits <= 17 && !(back >= value && back <= value); digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        back = strtod(text, NULL);
+    }
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == ',') *c = '.'; /* some locales' decimal point */
+    put(r, "%s", text);
+}
+
+static void add_whole(ls_record *r, const char *key, int64_t value)
+{
+    put_key(r, key);
+    put(r, "%" PRId64, value);
+}
+
+static void add_bool(ls_record *r, const char *key, bool value)
+{
+    put_key(r, key);
+    put(r, value ? "true" : "false");
+}
+
+static void add_null(ls_record *r, const char *key)
+{
+    put_key(r, key);
+    put(r, "null");
+}
+
+static void add_number(ls_record *r, const char *key, double value)
+{
+    put_key(r, key);
     if (isfinite(value))
-        cJSON_AddNumberToObject(object, key, value);
+        put_real(r, value);
     else
-        cJSON_AddNullToObject(object, key);
+        put(r, "null");
 }
 
 /* A loss or norm that is not finite is a fact, not a missing sensor: written as text. */
-static void add_result(cJSON *object, const char *key, double value)
+static void add_result(ls_record *r, const char *key, double value)
 {
+    put_key(r, key);
     if (isfinite(value))
-        cJSON_AddNumberToObject(object, key, value);
+        put_real(r, value);
     else
-        cJSON_AddStringToObject(object, key, isnan(value) ? "NaN" : "Infinity");
+        put(r, isnan(value) ? "\"NaN\"" : "\"Infinity\"");
 }
 
-static void add_nulls(cJSON *object, const char *key, const char *const *names, int n)
+static void add_text(ls_record *r, const char *key, const char *plain)
 {
-    cJSON *inner = cJSON_AddObjectToObject(object, key);
-    for (int i = 0; i < n; i++) cJSON_AddNullToObject(inner, names[i]);
+    put_key(r, key);
+    put(r, "\"%s\"", plain);
 }
 
-static void add_bins(cJSON *object, const char *key, const ls_record_bin *bins, int n)
+/* `"key":{` or `"key":[`; the caller puts the end. */
+static void open_inner(ls_record *r, const char *key, char bracket)
 {
-    cJSON *array = cJSON_AddArrayToObject(object, key);
+    put_key(r, key);
+    put(r, "%c", bracket);
+}
+
+static void add_nulls(ls_record *r, const char *key, const char *const *names, int n)
+{
+    open_inner(r, key, '{');
+    for (int i = 0; i < n; i++) add_null(r, names[i]);
+    put(r, "}");
+}
+
+static void add_bins(ls_record *r, const char *key, const ls_record_bin *bins, int n)
+{
+    open_inner(r, key, '[');
     for (int i = 0; i < n; i++) {
-        cJSON *bin = cJSON_CreateArray();
-        cJSON_AddItemToArray(bin, cJSON_CreateNumber((double)bins[i].from));
-        cJSON_AddItemToArray(bin, cJSON_CreateNumber((double)bins[i].to));
-        cJSON_AddItemToArray(bin, cJSON_CreateNumber(bins[i].loss));
-        cJSON_AddItemToArray(array, bin);
+        put(r, "%s[%" PRId64 ",%" PRId64 ",", i > 0 ? "," : "", bins[i].from, bins[i].to);
+        if (isfinite(bins[i].loss))
+            put_real(r, bins[i].loss);
+        else
+            put(r, "null");
+        put(r, "]");
     }
+    put(r, "]");
 }
 
-static void add_lanes(cJSON *object, const double *busy_s)
+static void add_lanes(ls_record *r, const double *busy_s)
 {
     static const char *const names[LS_RECORD_LANES] = {"compute", "copy_in", "copy_out",
                                                        "host",    "disk_in", "disk_out"};
-    cJSON *lanes = cJSON_AddObjectToObject(object, "lane_busy_s");
-    for (int i = 0; i < LS_RECORD_LANES; i++) add_number(lanes, names[i], busy_s[i]);
+    open_inner(r, "lane_busy_s", '{');
+    for (int i = 0; i < LS_RECORD_LANES; i++) add_number(r, names[i], busy_s[i]);
+    put(r, "}");
 }
 
-static cJSON *step_line(const ls_step_record *s)
+static void add_peak(ls_record *r, uint64_t host_bytes)
+{
+    open_inner(r, "peak_bytes", '{');
+    add_null(r, "hbm");
+    add_whole(r, "host", (int64_t)host_bytes);
+    add_null(r, "nvme");
+    put(r, "}");
+}
+
+static void put_step(ls_record *r, const ls_step_record *s)
 {
     static const char *const copies[] = {"copy_in", "copy_out", "disk_in", "disk_out"};
     static const char *const rails[] = {"gpu", "module", "cpu"};
-    cJSON *line = cJSON_CreateObject();
 
-    add_number(line, "step", (double)s->step);
-    add_number(line, "attempt", s->attempt);
-    add_number(line, "tokens", (double)s->tokens);
-    add_number(line, "tokens_total", (double)s->tokens_total);
-    add_number(line, "pairs", s->pairs);
-    add_result(line, "loss", s->loss);
-    add_result(line, "grad_norm", s->grad_norm);
-    add_result(line, "grad_norm_clipped", s->grad_norm_clipped);
-    cJSON_AddBoolToObject(line, "clipped", s->clipped);
-    cJSON_AddBoolToObject(line, "skipped", s->skipped);
-    add_number(line, "lr", s->lr);
-    add_number(line, "step_s", s->step_s);
-    add_number(line, "tokens_per_s", s->tokens_per_s);
-    add_number(line, "mfu_causal", s->mfu_causal);
-    add_number(line, "mfu_megatron", s->mfu_megatron);
-    add_number(line, "tflops_alst", s->tflops_alst);
-    add_lanes(line, s->lane_busy_s);
-    add_nulls(line, "bytes", copies, 4);
-    cJSON *peak = cJSON_AddObjectToObject(line, "peak_bytes");
-    cJSON_AddNullToObject(peak, "hbm");
-    add_number(peak, "host", (double)s->peak_bytes_host);
-    cJSON_AddNullToObject(peak, "nvme");
-    add_nulls(line, "energy_j", rails, 3);
-    cJSON_AddNullToObject(line, "predicted_step_s");
-    cJSON *kernels = cJSON_AddObjectToObject(line, "kernels");
-    cJSON_AddStringToObject(kernels, "matmul", s->kernel_matmul);
-    cJSON_AddStringToObject(kernels, "attention", s->kernel_attention);
-    add_bins(line, "loss_by_position", s->bins, s->n_bins);
-    return line;
+    add_whole(r, "step", s->step);
+    add_whole(r, "attempt", s->attempt);
+    add_whole(r, "tokens", s->tokens);
+    add_whole(r, "tokens_total", s->tokens_total);
+    add_number(r, "pairs", s->pairs);
+    add_result(r, "loss", s->loss);
+    add_result(r, "grad_norm", s->grad_norm);
+    add_result(r, "grad_norm_clipped", s->grad_norm_clipped);
+    add_bool(r, "clipped", s->clipped);
+    add_bool(r, "skipped", s->skipped);
+    add_number(r, "lr", s->lr);
+    add_number(r, "step_s", s->step_s);
+    add_number(r, "tokens_per_s", s->tokens_per_s);
+    add_number(r, "mfu_causal", s->mfu_causal);
+    add_number(r, "mfu_megatron", s->mfu_megatron);
+    add_number(r, "tflops_alst", s->tflops_alst);
+    add_lanes(r, s->lane_busy_s);
+    add_nulls(r, "bytes", copies, 4);
+    add_peak(r, s->peak_bytes_host);
+    add_nulls(r, "energy_j", rails, 3);
+    add_null(r, "predicted_step_s");
+    open_inner(r, "kernels", '{');
+    add_text(r, "matmul", s->kernel_matmul);
+    add_text(r, "attention", s->kernel_attention);
+    put(r, "}");
+    add_bins(r, "loss_by_position", s->bins, s->n_bins);
 }
 
-static cJSON *eval_line(const ls_eval_record *e)
+static void put_eval(ls_record *r, const ls_eval_record *e)
 {
-    cJSON *line = cJSON_CreateObject();
-
-    add_number(line, "step", (double)e->step);
-    add_number(line, "attempt", e->attempt);
-    add_result(line, "eval_loss", e->loss);
-    add_number(line, "eval_tokens", (double)e->tokens);
-    add_number(line, "eval_s", e->seconds);
-    add_bins(line, "eval_loss_by_position", e->bins, e->n_bins);
-    return line;
+    add_whole(r, "step", e->step);
+    add_whole(r, "attempt", e->attempt);
+    add_result(r, "eval_loss", e->loss);
+    add_whole(r, "eval_tokens", e->tokens);
+    add_number(r, "eval_s", e->seconds);
+    add_bins(r, "eval_loss_by_position", e->bins, e->n_bins);
 }
 
 /* ---- file ---------------------------------------------------------------------------------- */
@@ -136,17 +220,28 @@ static ls_status write_text(ls_record *record, const char *text, size_t bytes)
     return LS_OK;
 }
 
-static ls_status append_line(ls_record *record, cJSON *line)
+static void begin_line(ls_record *record)
 {
-    char *text = cJSON_PrintUnformatted(line);
-    cJSON_Delete(line);
-    if (text == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%s: a line of the record", record->path);
+    record->n_line = 0;
+    put(record, "{");
+}
 
-    const size_t bytes = strlen(text);
-    text[bytes] = '\n'; /* in place of the NUL: one write for the whole line */
-    const ls_status status = write_text(record, text, bytes + 1);
-    free(text);
-    return status;
+static ls_status append_line(ls_record *record)
+{
+    put(record, "}\n");
+    if (record->n_line >= LINE_BYTES)
+        return LS_FAIL(LS_ERR_INVALID, "%s: a line of %zu bytes; the most is %d", record->path,
+                       record->n_line, LINE_BYTES - 1);
+    return write_text(record, record->line, record->n_line);
+}
+
+/* Of a line as they are printed above; 0 if it is none. */
+static int read_attempt(const char *line)
+{
+    static const char key[] = "\"attempt\":";
+    const char *at = strstr(line, key);
+    const long attempt = at != NULL ? strtol(at + sizeof key - 1, NULL, 10) : 0;
+    return attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 }
 
 /* Cut a torn last line; find the largest attempt. */
@@ -162,14 +257,17 @@ static ls_status scan(ls_record *record, int *attempt)
     if (file == NULL)
         return LS_FAIL(LS_ERR_IO, "%s: cannot read: %s", record->path, strerror(errno));
     while ((n = getline(&line, &capacity, file)) > 0 && line[n - 1] == '\n') {
-        cJSON *object = cJSON_Parse(line);
-        const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, "attempt");
-        if (cJSON_IsNumber(number) && number->valueint > *attempt) *attempt = number->valueint;
-        cJSON_Delete(object);
+        const int found = read_attempt(line);
+        if (found > *attempt) *attempt = found;
         whole += n;
     }
+    const int error = errno;
     free(line);
+    const bool whole_file = feof(file) != 0;
     fclose(file);
+    if (!whole_file) /* what has not been read is no torn line */
+        return LS_FAIL(LS_ERR_IO, "%s: cannot read behind byte %lld: %s", record->path,
+                       (long long)whole, strerror(error));
     if (ftruncate(record->fd, whole) != 0)
         return LS_FAIL(LS_ERR_IO, "%s: cannot cut a torn line: %s", record->path, strerror(errno));
     return LS_OK;
@@ -211,10 +309,14 @@ void ls_record_close(ls_record *record)
 
 ls_status ls_record_step(ls_record *record, const ls_step_record *step)
 {
-    return append_line(record, step_line(step));
+    begin_line(record);
+    put_step(record, step);
+    return append_line(record);
 }
 
 ls_status ls_record_eval(ls_record *record, const ls_eval_record *eval)
 {
-    return append_line(record, eval_line(eval));
+    begin_line(record);
+    put_eval(record, eval);
+    return append_line(record);
 }

@@ -66,4 +66,10 @@ void ls_record_close(ls_record *record);
 ls_status ls_record_step(ls_record *record, const ls_step_record *step);
 ls_status ls_record_eval(ls_record *record, const ls_eval_record *eval);
 
+/*
+ * Whether DIR/record.jsonl holds an evaluation at a step; no file: false.
+ * LS_ERR_IO.
+ */
+ls_status ls_record_find_eval(const char *directory, int64_t step, bool *found);
+
 #endif

@@ -1,0 +1,191 @@
+/*
+ * test_arena_use.c - a run touches the bytes that its plan counts, all of them, and no other.
+ *
+ * The arena is filled with a pattern, all segments run, and what is still the pattern has not been
+ * written.  A second run over the complement tells bytes that were written with the pattern's own
+ * value.
+ */
+#include "model_test.h"
+
+enum { S = 24, SEQUENCES = 2, ACCUMULATE = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE };
+
+static const ls_segment_kind segments[] = {LS_SEGMENT_STEP, LS_SEGMENT_STEP_SAVE, LS_SEGMENT_EVAL,
+                                           LS_SEGMENT_DRAIN};
+
+/* Told apart at every distance that tensors are apart. */
+static unsigned char pattern_at(uint64_t byte, bool complement)
+{
+    const unsigned char value = (unsigned char)((byte + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+    return complement ? (unsigned char)~value : value;
+}
+
+static void make_batch(model_batch *batch)
+{
+    static int32_t tokens[ROWS], targets[ROWS];
+    static int64_t positions[ROWS], doc_start[ROWS];
+
+    for (int64_t n = 0; n < ROWS; n++) {
+        tokens[n] = (int32_t)ls_rng_below(5, 0, (uint64_t)n, V);
+        targets[n] = (int32_t)ls_rng_below(5, 1, (uint64_t)n, V);
+        positions[n] = n % S;
+        doc_start[n] = n / S * S;
+    }
+    *batch = (model_batch){ROWS, tokens, targets, positions, doc_start};
+}
+
+/* What a run writes before its first step, over the pattern. */
+static void set_state(model *m)
+{
+    const ls_decoder *d = &m->instance.decoder;
+
+    ls_weights_rope_table(&m->instance, 10000.0);
+    ls_weights_random(&m->instance, 11, 0.1);
+    if (!d->options.train) return;
+    m->control = ls_instance_tensor(&m->instance, d->inputs.control);
+    *m->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0, .lr = 1e-2};
+    for (int32_t i = 0; i < d->n_params; i++) {
+        const int32_t moments[] = {d->params[i].m, d->params[i].v};
+        for (int s = 0; s < 2; s++)
+            memset(ls_instance_tensor(&m->instance, moments[s]), 0,
+                   ls_tensor_bytes(&d->tape.tensors[moments[s]]));
+    }
+}
+
+/* Marks in touched [size_bytes of the arena] what differs from the pattern after a run. */
+static void run_over_pattern(model *m, bool complement, unsigned char *touched)
+{
+    const ls_arena_info arena = ls_arena_describe(m->instance.arena);
+    unsigned char *bytes = arena.base;
+
+    for (uint64_t i = 0; i < arena.size_bytes; i++) bytes[i] = pattern_at(i, complement);
+    set_state(m);
+    for (size_t s = 0; s < sizeof segments / sizeof segments[0]; s++) {
+        if (m->instance.plan.segment_steps[segments[s]] == 0) continue;
+        assert_int_equal(ls_instance_run(&m->instance, segments[s], m), LS_OK);
+    }
+    for (uint64_t i = 0; i < arena.size_bytes; i++)
+        if (bytes[i] != pattern_at(i, complement)) touched[i] = 1;
+}
+
+/* Each tensor has been written from its first byte to its last; `owned` gets its bytes. */
+static void check_tensor(const ls_plan_tensor *t, const unsigned char *touched,
+                         unsigned char *owned)
+{
+    const uint64_t end = t->span.offset + t->span.bytes;
+
+    for (uint64_t i = t->span.offset; i < end; i++) {
+        if (!touched[i])
+            fail_msg("%s: byte %llu of %llu is never written", t->tensor.name,
+                     (unsigned long long)(i - t->span.offset), (unsigned long long)t->span.bytes);
+        owned[i] = 1;
+    }
+}
+
+static void check_use(const ls_decoder_options *options)
+{
+    const ls_instance_options instance = {
+        .compute_threads = 1,
+        .optimizer_threads = 1,
+        .calls = {[LS_CALL_BATCH] = fill_model_batch, [LS_CALL_LOSS] = collect_model_losses}};
+    model_batch batch;
+    model m = {.batch = &batch};
+    uint64_t end = 0, gap = 0;
+
+    make_batch(&batch);
+    assert_int_equal(ls_instance_open(options, &instance, &m.instance), LS_OK);
+    assert_int_equal(ls_loss_stats_open(S, 0, &m.losses), LS_OK);
+    const ls_plan *plan = &m.instance.plan;
+    const uint64_t plan_bytes = ls_plan_place_bytes(plan, LS_PLACE_HOST);
+    const ls_arena_info arena = ls_arena_describe(m.instance.arena);
+    unsigned char *touched = calloc(arena.size_bytes, 1), *owned = calloc(arena.size_bytes, 1);
+    assert_non_null(touched);
+    assert_non_null(owned);
+    run_over_pattern(&m, false, touched);
+    run_over_pattern(&m, true, touched);
+
+    for (int32_t i = 0; i < plan->n_tensors; i++) check_tensor(&plan->tensors[i], touched, owned);
+    for (uint64_t i = 0; i < arena.size_bytes; i++) {
+        if (touched[i] && !owned[i]) fail_msg("byte %llu is no tensor's", (unsigned long long)i);
+        if (touched[i]) end = i + 1;
+        gap = owned[i] ? 0 : gap + 1;
+        if (i < plan_bytes && gap >= LS_ARENA_ALIGN)
+            fail_msg("bytes up to %llu are no tensor's", (unsigned long long)i);
+    }
+    assert_in_range(end, plan_bytes - LS_ARENA_ALIGN + 1, plan_bytes);
+    free(touched);
+    free(owned);
+    close_model(&m);
+}
+
+static ls_decoder_options make_options(void)
+{
+    return (ls_decoder_options){
+        .shape = {.V = V, .D = 16, .F = 24, .L = 2, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
+        .dtype = LS_DTYPE_BF16,
+        .S = S,
+        .sequences = SEQUENCES,
+        .accumulate = ACCUMULATE,
+        .chunk = 7,
+        .query_block = 16,
+        .loss_rows = 5,
+        .train = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .adam_eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip_norm = 1.0f};
+}
+
+static void test_bf16(void **state)
+{
+    const ls_decoder_options o = make_options();
+    (void)state;
+    check_use(&o);
+}
+
+static void test_fp32_tied(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.dtype = LS_DTYPE_F32;
+    o.shape.tied = true;
+    check_use(&o);
+}
+
+static void test_saved_attention(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.save_o = true;
+    check_use(&o);
+    o.save_qkv = true;
+    check_use(&o);
+}
+
+static void test_one_chunk(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.chunk = o.query_block = o.loss_rows = S * SEQUENCES;
+    check_use(&o);
+}
+
+static void test_evaluation_alone(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.train = false;
+    check_use(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_fp32_tied),
+        cmocka_unit_test(test_saved_attention),
+        cmocka_unit_test(test_one_chunk),
+        cmocka_unit_test(test_evaluation_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

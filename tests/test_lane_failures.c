@@ -1,0 +1,343 @@
+/*
+ * test_lane_failures.c - a failure on any lane ends a pipeline of several segments: the step that
+ * failed is named, nobody waits for ever, and the device can be used again or closed.
+ *
+ * The linker hands ls_ops_run() to this file (--wrap), so that any op fails on demand.
+ */
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "model_test.h"
+
+enum { S = 8, ACCUMULATE = 2, ROWS = S * ACCUMULATE, V = 19, ALARM_S = 120 };
+
+static const ls_segment_kind segments[] = {LS_SEGMENT_STEP, LS_SEGMENT_STEP_SAVE, LS_SEGMENT_STEP,
+                                           LS_SEGMENT_STEP_SAVE, LS_SEGMENT_STEP};
+#define N_SEGMENTS ((int)(sizeof segments / sizeof segments[0]))
+
+/* ---- what fails ---------------------------------------------------------------------------- */
+
+/* Set while the lanes are idle. */
+static struct {
+    int64_t step; /* of the plan; -1: none */
+    int segment;  /* place in segments */
+    bool is_op;   /* then its call `op_call` fails, counted over all segments */
+    int64_t op_call;
+    ls_op op;
+    int64_t ops_first; /* the step fails only once so many ops have run; 0: at once */
+} fault = {.step = -1};
+
+static _Atomic(int64_t) n_ops, n_fault_ops; /* run so far: all, and of the op that fails */
+static atomic_bool failed;                  /* the fault has happened */
+static _Atomic(int64_t) n_begun_after;      /* ops and calls begun on its lane behind it */
+
+static const ls_plan *plan_at_work;
+
+/* The lane of the fault must do nothing more. */
+static void note_begin(int lane)
+{
+    if (fault.step >= 0 && atomic_load(&failed) &&
+        (int)plan_at_work->steps[fault.step].lane == lane)
+        atomic_fetch_add(&n_begun_after, 1);
+}
+
+static void sleep_ms(long ms)
+{
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static ls_status fail_now(ls_status status)
+{
+    while (atomic_load(&n_ops) < fault.ops_first) sleep_ms(1);
+    atomic_store(&failed, true);
+    return LS_FAIL(status, "injected");
+}
+
+/* NOLINTBEGIN(readability-identifier-naming): the linker's names */
+ls_status __real_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args);
+ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args);
+
+ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args)
+{
+    const bool host = op == LS_OP_adamw || op == LS_OP_norm_finish;
+
+    note_begin(host ? LS_LANE_HOST : LS_LANE_COMPUTE);
+    atomic_fetch_add(&n_ops, 1);
+    if (fault.step >= 0 && fault.is_op && op == fault.op &&
+        atomic_fetch_add(&n_fault_ops, 1) == fault.op_call)
+        return fail_now(LS_ERR_DEVICE);
+    return __real_ls_ops_run(ops, op, stream, args);
+}
+/* NOLINTEND(readability-identifier-naming) */
+
+/* ---- the pipeline -------------------------------------------------------------------------- */
+
+typedef struct job {
+    model *m;
+    int segment; /* place in segments */
+} job;
+
+/* A call of this kind and number begins: LS_OK, or the fault. */
+static ls_status begin_call(const job *j, ls_call_kind kind, int64_t chunk)
+{
+    const ls_plan *plan = &j->m->instance.plan;
+    const ls_step *step = fault.step >= 0 ? &plan->steps[fault.step] : NULL;
+    static const ls_lane lanes[LS_CALL_KIND_COUNT] = {
+        [LS_CALL_BATCH] = LS_LANE_DISK_IN,       [LS_CALL_LOSS] = LS_LANE_HOST,
+        [LS_CALL_SCHEDULE] = LS_LANE_HOST,       [LS_CALL_REPORT] = LS_LANE_HOST,
+        [LS_CALL_SAVE_BEGIN] = LS_LANE_DISK_OUT, [LS_CALL_SAVE] = LS_LANE_DISK_OUT,
+        [LS_CALL_SAVE_END] = LS_LANE_DISK_OUT};
+
+    note_begin((int)lanes[kind]);
+    if (step == NULL || fault.is_op || j->segment != fault.segment || step->kind != kind)
+        return LS_OK;
+    return step->chunk == chunk ? fail_now(LS_ERR_IO) : LS_OK;
+}
+
+static ls_status fill(void *context, int64_t micro_batch)
+{
+    const job *j = context;
+    LS_TRY(begin_call(j, LS_CALL_BATCH, micro_batch));
+    return fill_model_batch(j->m, micro_batch);
+}
+
+static ls_status collect(void *context, int64_t micro_batch)
+{
+    const job *j = context;
+    LS_TRY(begin_call(j, LS_CALL_LOSS, micro_batch));
+    return collect_model_losses(j->m, micro_batch);
+}
+
+static ls_status schedule(void *context, int64_t chunk)
+{
+    const job *j = context;
+    LS_TRY(begin_call(j, LS_CALL_SCHEDULE, chunk));
+    j->m->control->lr = 1e-3;
+    return LS_OK;
+}
+
+static ls_status report(void *context, int64_t chunk)
+{
+    return begin_call(context, LS_CALL_REPORT, chunk);
+}
+
+static ls_status begin_save(void *context, int64_t chunk)
+{
+    return begin_call(context, LS_CALL_SAVE_BEGIN, chunk);
+}
+
+static ls_status save(void *context, int64_t tensor)
+{
+    return begin_call(context, LS_CALL_SAVE, tensor);
+}
+
+static ls_status end_save(void *context, int64_t chunk)
+{
+    return begin_call(context, LS_CALL_SAVE_END, chunk);
+}
+
+static void open_pipeline(model *m)
+{
+    static int32_t tokens[ROWS], targets[ROWS];
+    static int64_t positions[ROWS], doc_start[ROWS];
+    static const model_batch batch = {ROWS, tokens, targets, positions, doc_start};
+    const ls_decoder_options options = {
+        .shape = {.V = V, .D = 16, .F = 24, .L = 1, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
+        .dtype = LS_DTYPE_BF16,
+        .S = S,
+        .sequences = 1,
+        .accumulate = ACCUMULATE,
+        .chunk = 5,
+        .query_block = S,
+        .loss_rows = 5,
+        .train = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .adam_eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip_norm = 1.0f};
+
+    for (int64_t n = 0; n < ROWS; n++) {
+        tokens[n] = (int32_t)ls_rng_below(5, 0, (uint64_t)n, V);
+        targets[n] = (int32_t)ls_rng_below(5, 1, (uint64_t)n, V);
+        positions[n] = n % S;
+        doc_start[n] = n / S * S;
+    }
+    open_model_threads(m, &options, &batch, 10000.0, 1);
+    plan_at_work = &m->instance.plan;
+    ls_device_call **calls = m->instance.calls;
+    calls[LS_CALL_BATCH] = fill;
+    calls[LS_CALL_LOSS] = collect;
+    calls[LS_CALL_SCHEDULE] = schedule;
+    calls[LS_CALL_REPORT] = report;
+    calls[LS_CALL_SAVE_BEGIN] = begin_save;
+    calls[LS_CALL_SAVE] = save;
+    calls[LS_CALL_SAVE_END] = end_save;
+    ls_weights_random(&m->instance, 11, 0.1);
+}
+
+/* The ops, or those of one kind (-1: of any), from the first segment to this step of another. */
+static int64_t count_ops(const ls_plan *plan, int op, int segment, int64_t step)
+{
+    int64_t count = 0;
+
+    for (int i = 0; i <= segment; i++) {
+        const int64_t first = plan->segment_first[segments[i]];
+        const int64_t end = i < segment ? first + plan->segment_steps[segments[i]] : step;
+        for (int64_t s = first; s < end; s++)
+            if (plan->steps[s].kind == LS_CALL_OP && (op < 0 || (int)plan->steps[s].op == op))
+                count++;
+    }
+    return count;
+}
+
+/* From here on this step of the plan fails in that segment, after so many ops; -1: none does. */
+static void set_fault(const ls_plan *plan, int segment, int64_t step, int64_t ops_first)
+{
+    fault.step = step;
+    fault.segment = segment;
+    fault.ops_first = ops_first;
+    fault.is_op = step >= 0 && plan->steps[step].kind == LS_CALL_OP;
+    if (fault.is_op) {
+        fault.op = plan->steps[step].op;
+        fault.op_call = count_ops(plan, (int)fault.op, segment, step);
+    }
+    atomic_store(&n_ops, 0);
+    atomic_store(&n_fault_ops, 0);
+    atomic_store(&n_begun_after, 0);
+    atomic_store(&failed, false);
+}
+
+/* All segments without a pause, as far as they are taken. */
+static ls_status submit_all(model *m, job jobs[N_SEGMENTS])
+{
+    for (int i = 0; i < N_SEGMENTS; i++) {
+        jobs[i] = (job){m, i};
+        LS_TRY(ls_instance_submit(&m->instance, segments[i], &jobs[i]));
+    }
+    return LS_OK;
+}
+
+static ls_status run_pipeline(model *m)
+{
+    job jobs[N_SEGMENTS];
+    const ls_status status = submit_all(m, jobs);
+    return status != LS_OK ? status : ls_instance_sync(&m->instance);
+}
+
+static void check_failure(model *m, int segment, int64_t step, int64_t ops_first)
+{
+    const ls_plan *plan = &m->instance.plan;
+    const ls_status expected = plan->steps[step].kind == LS_CALL_OP ? LS_ERR_DEVICE : LS_ERR_IO;
+    char described[192], text[256];
+
+    set_fault(plan, segment, step, ops_first);
+    assert_int_equal(run_pipeline(m), expected);
+    ls_plan_describe_step(plan, step, described, sizeof described);
+    snprintf(text, sizeof text, "%s: injected", described);
+    assert_string_equal(ls_error(), text);
+    assert_true(atomic_load(&failed));
+    assert_int_equal(atomic_load(&n_begun_after), 0);
+    assert_int_equal(ls_instance_sync(&m->instance), LS_OK); /* told once, nothing left */
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static void any_step_may_fail(void **state)
+{
+    model m;
+
+    (void)state;
+    open_pipeline(&m);
+    const ls_plan *plan = &m.instance.plan;
+    for (int segment = 1; segment <= 2; segment++) { /* a step that saves, and a plain one */
+        const int64_t first = plan->segment_first[segments[segment]];
+        for (int64_t s = first; s < first + plan->segment_steps[segments[segment]]; s++)
+            check_failure(&m, segment, s, 0);
+    }
+    set_fault(plan, 0, -1, 0);
+    assert_int_equal(run_pipeline(&m), LS_OK);
+    close_model(&m);
+}
+
+/* The first step of this kind in the segment. */
+static int64_t find_step(const ls_plan *plan, int segment, ls_call_kind kind, ls_op op)
+{
+    int64_t s = plan->segment_first[segments[segment]];
+    while (plan->steps[s].kind != kind || (kind == LS_CALL_OP && plan->steps[s].op != op)) s++;
+    assert_int_equal(ls_plan_segment_of(plan, s), segments[segment]);
+    return s;
+}
+
+/* Ops up to the first update of a segment: what can run while a save is held up. */
+static int64_t count_before_update(const ls_plan *plan, int segment)
+{
+    int64_t s = plan->segment_first[segments[segment]];
+    while (!plan->steps[s].commit) s++;
+    return count_ops(plan, -1, segment, s);
+}
+
+/* The failure comes when the gradients of its segment are complete. */
+static void a_save_fails_behind_compute(void **state)
+{
+    static const ls_call_kind kinds[] = {LS_CALL_SAVE_BEGIN, LS_CALL_SAVE};
+    model m;
+
+    (void)state;
+    open_pipeline(&m);
+    const ls_plan *plan = &m.instance.plan;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (int segment = 1; segment <= 3; segment += 2)
+            check_failure(&m, segment, find_step(plan, segment, kinds[k], 0),
+                          count_before_update(plan, segment));
+    close_model(&m);
+}
+
+/* The event of a step fails while the next step is being computed. */
+static void an_event_fails_behind_compute(void **state)
+{
+    model m;
+
+    (void)state;
+    open_pipeline(&m);
+    const ls_plan *plan = &m.instance.plan;
+    for (int segment = 0; segment < N_SEGMENTS - 1; segment++) {
+        const int64_t next = plan->segment_first[segments[segment + 1]];
+        check_failure(&m, segment, find_step(plan, segment, LS_CALL_REPORT, 0),
+                      count_ops(plan, -1, segment + 1, next + 20));
+    }
+    close_model(&m);
+}
+
+static void a_failed_pipeline_closes(void **state)
+{
+    static const ls_call_kind kinds[] = {LS_CALL_BATCH,  LS_CALL_OP,   LS_CALL_LOSS,
+                                         LS_CALL_REPORT, LS_CALL_SAVE, LS_CALL_SAVE_END};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        job jobs[N_SEGMENTS];
+        model m;
+        open_pipeline(&m);
+        const ls_plan *plan = &m.instance.plan;
+        set_fault(plan, 1, find_step(plan, 1, kinds[k], LS_OP_adamw), 0);
+        (void)submit_all(&m, jobs);
+        close_model(&m); /* whether or not the failure has come yet */
+        assert_true(atomic_load(&failed));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_step_may_fail),
+        cmocka_unit_test(a_save_fails_behind_compute),
+        cmocka_unit_test(an_event_fails_behind_compute),
+        cmocka_unit_test(a_failed_pipeline_closes),
+    };
+    alarm(ALARM_S); /* a deadlock ends here */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
