@@ -4,7 +4,8 @@
  *
  * The linker sends every call that our objects make to the wrapper here (--wrap; CMakeLists.txt has
  * the list); calls inside libraries stay as they are, but cJSON can be told to allocate here too.
- * One of the kinds is armed at a time: its n-th call fails, or that and all later ones.
+ * One function is armed at a time, or all of a kind: the n-th call fails, or that and all later
+ * ones.
  *
  * Include it in one file of a program.  Threads: arm and disarm while no other thread runs.
  */
@@ -35,16 +36,18 @@ typedef enum fault_kind { FAULT_MEMORY, FAULT_DISK, FAULT_THREAD, FAULT_KINDS } 
 static struct {
     bool armed, lasting; /* lasting: all calls from the n-th on */
     fault_kind kind;
-    long at; /* n, from 1 */
+    const char *call; /* "malloc", ...; NULL: any of the kind */
+    long at;          /* n, from 1 */
     atomic_long n_calls;
     const char *_Atomic fired; /* the first call that failed; NULL: none yet */
 } fault;
 
-static inline void fault_arm(fault_kind kind, long at, bool lasting)
+static inline void fault_arm(fault_kind kind, const char *call, long at, bool lasting)
 {
     atomic_store(&fault.n_calls, 0);
     atomic_store(&fault.fired, NULL);
     fault.kind = kind;
+    fault.call = call;
     fault.at = at;
     fault.lasting = lasting;
     fault.armed = true;
@@ -61,6 +64,7 @@ static inline bool fault_hits(fault_kind kind, const char *call)
     const char *none = NULL;
 
     if (!fault.armed || kind != fault.kind) return false;
+    if (fault.call != NULL && strcmp(fault.call, call) != 0) return false;
     const long n = atomic_fetch_add(&fault.n_calls, 1) + 1;
     if (n < fault.at || (n > fault.at && !fault.lasting)) return false;
     atomic_compare_exchange_strong(&fault.fired, &none, call);

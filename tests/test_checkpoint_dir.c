@@ -492,6 +492,7 @@ static void test_durability(void **state)
 
     begin_run("durability");
     assert_ok(save(1, "one"));
+    assert_ok(save(2, "two")); /* which `latest` names, so that it changes below */
     ops.fsync = trace_fsync;
     ops.rename = trace_rename;
     ls_file_ops_replace(&ops);

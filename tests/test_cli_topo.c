@@ -325,6 +325,9 @@ static void test_driver(void **state)
     assert_text(gpu, "sources.host_node.from", "cuda");
     assert_number(gpu, "power_cap_watts", 700);
     assert_number(gpu, "power_cap_watts_max", 900);
+    const cJSON *module = named(get(json, "system"), "power_caps", "module");
+    assert_number(module, "watts", 1000);
+    assert_null_at(module, "watts_max");
     assert_number(hbm, "capacity_bytes", 102005473280.0);
     assert_number(hbm, "free_bytes", 101000000000.0);
     assert_number(hbm, "numa_node", 1);

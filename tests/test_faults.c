@@ -3,11 +3,13 @@
  * back, and can be continued to the same bits.
  *
  * One run trains two steps and stops, resumes to the end and evaluates.  It is repeated with the
- * n-th allocation, disk access or thread failing, and with all from the n-th on, for ever larger n
- * until a run ends before its n-th.  Each repetition is a process of its own, so that a crash or a
- * deadlock is told from a failed check.
+ * n-th call of a function failing, for each function that allocates, reaches the disk or starts a
+ * thread; and with all such calls failing from the n-th on; for ever larger n, until a run ends
+ * before its n-th.  Each repetition is a process of its own, so that a crash or a deadlock is told
+ * from a failed check.
  *
- *   test_faults [DENSE]     every n up to DENSE, then steps of 30% (default 8)
+ *   test_faults             n = 1, 2, 4, 8, ...
+ *   test_faults full        every n up to 200, then in steps of 30%
  */
 #include "cli_test.h"
 
@@ -20,13 +22,14 @@
 #include "longspan.h"
 
 #define STEPS     4
-#define ALARM_S   60
+#define ALARM_S   60 /* a deadlock ends here */
+#define DENSE     200
 #define REFERENCE "reference"
 
 /* LeakSanitizer's, where it is built in: what was allocated inside libraries counts too. */
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak)); /* NOLINT: its name */
 
-static long dense = 8;
+static bool full;
 static double reference_loss;
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -83,13 +86,7 @@ static int count_open_files(void)
 static void check_given_back(int files_before)
 {
     held_unwatch();
-    if (held.n_blocks != 0) {
-        for (size_t s = 0; s < HELD_SLOTS; s++)
-            if (held.blocks[s])
-                fprintf(stderr, "leaked: %p '%.40s'\n", held.blocks[s],
-                        (const char *)held.blocks[s]);
-        fail_msg("%ld blocks were not freed", held.n_blocks);
-    }
+    if (held.n_blocks != 0) fail_msg("%ld blocks were not freed", held.n_blocks);
     if (held.n_maps != 0) fail_msg("%ld mappings are left", held.n_maps);
     if (held.n_threads != 0) fail_msg("%ld threads were not joined", held.n_threads);
     const int files = count_open_files();
@@ -151,42 +148,43 @@ static void run_again(const char *output)
 
 /* ---- one fault ----------------------------------------------------------------------------- */
 
-enum { FIRED = 0, NOT_FIRED = 10, BAD = 1 }; /* exit codes of a repetition; their sums */
+enum { FIRED = 0, BAD = 1, NOT_FIRED = 2 }; /* exit codes of a repetition; their sums */
+
+static const char *const kinds[] = {"memory", "disk", "threads"};
 
 static struct {
     fault_kind kind;
-    bool lasting;
+    const char *call; /* NULL: any of the kind */
     long n;
+    bool lasting;
 } trial;
-
-static const char *const kinds[] = {"memory", "disk", "thread"};
 
 static void one_fault(void **state)
 {
     const int files_before = count_open_files();
-    const char *call;
 
     (void)state;
     held_watch();
-    fault_arm(trial.kind, trial.n, trial.lasting);
+    fault_arm(trial.kind, trial.call, trial.n, trial.lasting);
     const outcome_of_run r = run_all("run");
     fault_disarm();
-    call = atomic_load(&fault.fired);
-    fprintf(stderr, "%s %s%ld (%s): %d %s\n", kinds[trial.kind], trial.lasting ? "from " : "",
-            trial.n, call ? call : "-", r.code, r.code ? longspan_error() : "");
+    const char *fired = atomic_load(&fault.fired);
+    print_message("%s failed; result %d: %s\n", fired != NULL ? fired : "nothing", r.code,
+                  r.code != 0 ? longspan_error() : "");
     check_given_back(files_before);
     check_folder("run");
-    if (r.code == 0) {
+    if (r.code == 0) { /* nothing failed, or nothing that matters */
         check_results("run", r.loss);
-    } else {
-        if (call == NULL) fail_msg("result %d without a fault: %s", r.code, longspan_error());
-        check_code(trial.kind, r.code);
-        run_again("run");
-        check_folder("run");
+        return;
     }
+    assert_non_null(fired);
+    check_code(trial.kind, r.code);
+    run_again("run");
+    check_folder("run");
 }
 
-/* The repetition in a process of its own; its output is shown if it fails. */
+/* One repetition, in a process of its own, its output in fault.txt.  Returns its exit code, or 1000
+ * and the signal that ended it. */
 static int try_fault(void)
 {
     const struct CMUnitTest test[] = {cmocka_unit_test(one_fault)};
@@ -202,63 +200,81 @@ static int try_fault(void)
         alarm(ALARM_S);
         const int failed = cmocka_run_group_tests(test, NULL, NULL);
         fflush(NULL);
-        _exit((failed != 0 ? BAD : 0) + (atomic_load(&fault.fired) == NULL ? NOT_FIRED : FIRED));
+        _exit((failed != 0 ? BAD : 0) + (atomic_load(&fault.fired) == NULL ? NOT_FIRED : 0));
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_ok(ls_directory_remove(at("run")));
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-static int64_t n_bad;
+/* ---- all faults ---------------------------------------------------------------------------- */
 
-static void sweep(fault_kind kind, bool lasting)
+static long n_trials, n_bad;
+
+static void show_bad(int code)
 {
-    long n = 1, n_trials = 0;
+    char *log = need_bytes(at("fault.txt"), NULL);
 
-    for (;; n = n < dense ? n + 1 : n + n * 3 / 10 + 1) {
-        trial.kind = kind;
-        trial.lasting = lasting;
-        trial.n = n;
-        const int code = try_fault();
-        n_trials++;
-        assert_ok(ls_directory_remove(at("run")));
-        if (code == NOT_FIRED) break;
-        if (code == FIRED) continue;
-        char *log = get_bytes(at("fault.txt"), NULL);
-        printf("%s, %s %ld: %s %d\n%s\n", kinds[kind], lasting ? "all from call" : "call", n,
-               code > 1000 ? "signal" : "exit code", code > 1000 ? code - 1000 : code,
-               log ? log : "");
-        free(log);
-        n_bad++;
-        if (code == NOT_FIRED + BAD) break;
-    }
-    printf("%s, %s: %ld repetitions, up to call %ld\n", kinds[kind],
-           lasting ? "all from the n-th on" : "the n-th alone", n_trials, n);
+    n_bad++;
+    print_message("%s, %s%s %ld: %s %d\n%s\n", kinds[trial.kind], trial.lasting ? "from " : "",
+                  trial.call != NULL ? trial.call : "call", trial.n,
+                  code > 1000 ? "signal" : "exit code", code > 1000 ? code - 1000 : code, log);
+    free(log);
 }
 
-static void test_sweep(fault_kind kind)
+static long next_n(long n)
 {
-    n_bad = 0;
-    sweep(kind, false);
-    sweep(kind, true);
+    if (!full) return 2 * n;
+    return n < DENSE ? n + 1 : n + n * 3 / 10;
+}
+
+static void sweep(fault_kind kind, const char *call, bool lasting)
+{
+    int code = FIRED;
+
+    trial.kind = kind;
+    trial.call = call;
+    trial.lasting = lasting;
+    for (trial.n = 1; code <= BAD; trial.n = next_n(trial.n)) {
+        code = try_fault();
+        n_trials++;
+        if (code != FIRED && code != NOT_FIRED) show_bad(code);
+    }
+    if (call != NULL && trial.n == next_n(1)) fail_msg("%s is never called", call);
+}
+
+static void sweep_kind(fault_kind kind, const char *const *calls, int n_calls)
+{
+    n_trials = n_bad = 0;
+    for (int c = 0; c < n_calls; c++) sweep(kind, calls[c], false);
+    sweep(kind, NULL, true);
+    print_message("%s: %ld repetitions\n", kinds[kind], n_trials);
     assert_int_equal(n_bad, 0);
 }
 
 static void test_memory(void **state)
 {
+    static const char *const calls[] = {"malloc",  "calloc",    "realloc", "strdup",
+                                        "strndup", "newlocale", "mmap"};
     (void)state;
-    test_sweep(FAULT_MEMORY);
+    sweep_kind(FAULT_MEMORY, calls, sizeof calls / sizeof calls[0]);
 }
 
 static void test_disk(void **state)
 {
+    static const char *const calls[] = {
+        "open",  "close",   "fopen",  "fclose", "getline",   "opendir", "readdir", "closedir",
+        "read",  "write",   "pread",  "lseek",  "ftruncate", "fsync",   "fstat",   "stat",
+        "lstat", "statvfs", "rename", "unlink", "rmdir",     "mkdir"};
     (void)state;
-    test_sweep(FAULT_DISK);
+    sweep_kind(FAULT_DISK, calls, sizeof calls / sizeof calls[0]);
 }
 
 static void test_threads(void **state)
 {
+    static const char *const calls[] = {"pthread_create"};
     (void)state;
-    test_sweep(FAULT_THREAD);
+    sweep_kind(FAULT_THREAD, calls, 1);
 }
 
 /* ---- the folder ---------------------------------------------------------------------------- */
@@ -306,6 +322,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_disk),
         cmocka_unit_test(test_threads),
     };
-    if (argc > 1) dense = strtol(argv[1], NULL, 10);
+    full = argc > 1 && strcmp(argv[1], "full") == 0;
     return cmocka_run_group_tests(tests, make_reference, remove_scratch);
 }

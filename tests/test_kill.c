@@ -187,7 +187,9 @@ static void check_end(ending how, const outcome *done)
         return;
     if (done->code != 75)
         fail_msg("%s: exit code %d: %s", ending_names[how], done->code, done->err);
+    const char *says = strstr(done->err, "stopped after step ");
     assert_says(done->err, "everything is saved, continue with --resume");
+    assert_int_equal(newest_step(), strtoll(says + strlen("stopped after step "), NULL, 10));
     assert_int_equal(count_checkpoints("."), 0);
 }
 
@@ -315,6 +317,47 @@ static void test_told_to_stop(void **state)
     assert_int_equal(seen.saving, 0); /* the program cleans up after itself */
 }
 
+/* As if dead processes had been cut off writing a checkpoint and replacing files. */
+static void put_leftovers(void)
+{
+    assert_ok(ls_directory_make(at(RUN_DIR "/checkpoints/.tmp-step-00000020-2147483646")));
+    put_text(at(RUN_DIR "/checkpoints/.tmp-step-00000020-2147483646/config.json"), "{\"mo");
+    put_text(at(RUN_DIR "/latest.tmp-2147483646"), "step");
+    put_text(at(RUN_DIR "/run.json.tmp-2147483646-0"), "{");
+}
+
+/* The record ends in the middle of an evaluation's line. */
+static void test_cut_evaluation_is_made_up(void **state)
+{
+    size_t bytes = 0;
+
+    (void)state;
+    RUN(75, TRAIN, "--stop-after", "12");
+    char *record = need_bytes(at(RUN_DIR "/record.jsonl"), &bytes);
+    char *eval = strstr(record, "\n{\"step\":12,\"attempt\":1,\"eval_loss\"");
+    assert_non_null(eval);
+    assert_ptr_equal(strchr(eval + 1, '\n'), record + bytes - 1); /* the last line */
+    put_bytes(at(RUN_DIR "/record.jsonl"), record, (size_t)(eval - record) + 50);
+    free(record);
+    put_leftovers();
+    RUN(0, TRAIN, "--resume");
+    close_run();
+}
+
+/* Killed after its last commit, a run has nothing left to do but to tidy. */
+static void test_complete_run_is_tidied(void **state)
+{
+    (void)state;
+    RUN(0, TRAIN, "--set", "checkpoint.keep=9");
+    assert_int_equal(count_checkpoints(""), 9);
+    put_leftovers();
+    RUN(0, TRAIN, "--resume");
+    assert_no_leftovers();
+    assert_same_run(RUN_DIR, "whole", STEPS);
+    assert_same_evals();
+    assert_ok(ls_directory_remove(at(RUN_DIR)));
+}
+
 static void test_all_kinds(void **state)
 {
     (void)state;
@@ -356,6 +399,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_told_to_stop),
         cmocka_unit_test(test_all_kinds),
+        cmocka_unit_test(test_cut_evaluation_is_made_up),
+        cmocka_unit_test(test_complete_run_is_tidied),
     };
     if (argc > 1) n_ends = atoi(argv[1]);
     return cmocka_run_group_tests(tests, make_runs, remove_scratch);

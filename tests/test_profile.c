@@ -365,6 +365,26 @@ static void test_describe(void **state)
     ls_profile_free(p);
 }
 
+/* No figure is given to a link of which nobody knows whether it is the near one. */
+static void test_unknown_host(void **state)
+{
+    ls_topology *t = discover("x86-h200-pcie");
+    ls_profile *p = builtin("h200-pcie");
+
+    (void)state;
+    for (int u = 0; u < t->n_units; u++)
+        if (t->units[u].kind == LS_UNIT_GPU) t->units[u].host_node = (ls_quantity){0};
+    for (int l = 0; l < t->n_links; l++) {
+        t->links[l].remote = false;
+        t->links[l].bytes_per_s = (ls_quantity){0};
+    }
+    assert_int_equal(ls_profile_merge(p, NULL, t), LS_OK);
+    assert_false(ls_known(link_of(t, "host0", "hbm0")->bytes_per_s));
+    assert_false(ls_known(link_of(t, "host1", "hbm0")->bytes_per_s));
+    ls_profile_free(p);
+    ls_topology_free(t);
+}
+
 /* ---- auto ----------------------------------------------------------------------------------- */
 
 static void test_auto(void **state)
@@ -500,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_merge_several),
         cmocka_unit_test(test_profile_decides),
         cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_unknown_host),
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_auto),
         cmocka_unit_test(test_auto_unknown_gpu),

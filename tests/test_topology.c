@@ -53,6 +53,16 @@ static ls_topology *discover_machine(const char *name)
     return discover(at(name));
 }
 
+/* Unpack a machine, write one file anew, and look. */
+static ls_topology *discover_changed(const char *name, const char *path, const char *text)
+{
+    unpack_machine(name, at("changed"));
+    put_machine_file(at("changed"), path, text);
+    ls_topology *t = discover(at("changed"));
+    assert_int_equal(ls_directory_remove(at("changed")), LS_OK);
+    return t;
+}
+
 static ls_topology *discover_xml(const char *name)
 {
     char path[512];
@@ -146,7 +156,9 @@ static void test_gh200_numa(void **state)
     assert_discovered(place(t, "host0")->free_bytes, (490037 - 9000 - 500) * MIB, "sysfs");
     assert_int_equal(place(t, "hbm0")->numa_node, 1);
     assert_int_equal(place(t, "hbm0")->kind, LS_PLACE_HBM);
-    assert_discovered(place(t, "hbm0")->capacity_bytes, 97280 * MIB, NULL);
+    /* Kept by hwloc, which hides such nodes unless told otherwise. */
+    assert_discovered(place(t, "hbm0")->capacity_bytes, 97280 * MIB,
+                      LS_HAVE_HWLOC ? "hwloc" : "nvidia driver");
     assert_discovered(place(t, "hbm0")->free_bytes, (97280 - 600 - 20480) * MIB, "sysfs");
     assert_discovered(place(t, "hbm0")->page_cache_bytes, 20480 * MIB, "sysfs");
     assert_string_equal(gpu->bus_id, "0009:01:00.0");
@@ -291,6 +303,35 @@ static void test_x86_h200_pcie(void **state)
     ls_topology_free(t);
 }
 
+/* hwloc lends the expander the CPUs of its neighbours, and finds the GPU near all of them. */
+static void test_x86_snc_cxl(void **state)
+{
+    ls_topology *t = discover_machine("x86-snc-cxl");
+
+    (void)state;
+    assert_int_equal(t->n_places, 4);
+    assert_int_equal(t->n_units, 3); /* two halves of the CPU, the GPU */
+    assert_discovered(unit(t, "cpu0")->cores, 32, NULL);
+    assert_discovered(unit(t, "cpu1")->cores, 32, NULL);
+    assert_discovered(place(t, "host2")->capacity_bytes, 128000 * MIB, NULL);
+    assert_discovered(unit(t, "gpu0")->host_node, 1, "sysfs");
+    assert_true(link_of(t, "host0", "hbm0")->remote);
+    assert_true(link_of(t, "host2", "hbm0")->remote);
+    ls_topology_free(t);
+}
+
+/* Where nothing tells which of them is nearest, none is. */
+static void test_unknown_host(void **state)
+{
+    ls_topology *t =
+        discover_changed("x86-snc-cxl", "/sys/bus/pci/devices/0000:ab:00.0/numa_node", "-1");
+
+    (void)state;
+    assert_unknown(unit(t, "gpu0")->host_node);
+    assert_missing(t, "host node");
+    ls_topology_free(t);
+}
+
 static void test_hgx(void **state)
 {
     ls_topology *t = discover_machine("hgx-h200");
@@ -357,16 +398,6 @@ static void test_this_machine(void **state)
 }
 
 /* ---- changed machines ----------------------------------------------------------------------- */
-
-/* Unpack a machine, write one file anew, and look. */
-static ls_topology *discover_changed(const char *name, const char *path, const char *text)
-{
-    unpack_machine(name, at("changed"));
-    put_machine_file(at("changed"), path, text);
-    ls_topology *t = discover(at("changed"));
-    assert_int_equal(ls_directory_remove(at("changed")), LS_OK);
-    return t;
-}
 
 static void test_hbm_offline(void **state)
 {
@@ -443,9 +474,12 @@ static void test_cgroup_v1(void **state)
     put_machine_file(at("v1"), "/proc/self/cgroup", "9:name=systemd:/\n4:memory:/job/7\n0::/");
     put_machine_file(at("v1"), "/sys/fs/cgroup/memory/job/7/memory.limit_in_bytes",
                      "9223372036854771712");
+    ls_topology *t = discover(at("v1"));
+    assert_true(isinf(t->system.memory_limit_bytes.value));
+    ls_topology_free(t);
     put_machine_file(at("v1"), "/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "8589934592");
     put_machine_file(at("v1"), "/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4294967296");
-    ls_topology *t = discover(at("v1"));
+    t = discover(at("v1"));
 
     (void)state;
     assert_discovered(t->system.memory_limit_bytes, 8589934592.0, "cgroup");
@@ -516,7 +550,8 @@ int main(void)
         cmocka_unit_test(test_gh200_numa),    cmocka_unit_test(test_gh200_cdmm),
         cmocka_unit_test(test_gh200_120gb),   cmocka_unit_test(test_gh200_quad),
         cmocka_unit_test(test_gh200_nvl2),    cmocka_unit_test(test_x86_h200_pcie),
-        cmocka_unit_test(test_hgx),           cmocka_unit_test(test_laptop),
+        cmocka_unit_test(test_hgx),           cmocka_unit_test(test_x86_snc_cxl),
+        cmocka_unit_test(test_unknown_host),  cmocka_unit_test(test_laptop),
         cmocka_unit_test(test_container),     cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_hbm_offline),   cmocka_unit_test(test_ats_off),
         cmocka_unit_test(test_hidden_memory), cmocka_unit_test(test_no_driver),

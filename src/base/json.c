@@ -203,8 +203,9 @@ cJSON *ls_json_create_exact(double value)
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         for (char *c = text; *c != '\0'; c++)
-            if (*c == ',') *c = '.'; /* some locales' decimal point */
-        if (ls_text_parse_real(text, &back) == LS_OK && !(back < value) && !(back > value)) break;
+            if (*c == ',') *c = '.';                               /* some locales' decimal point */
+        if (ls_text_parse_real(text, &back) != LS_OK) return NULL; /* out of memory */
+        if (!(back < value) && !(back > value)) break;
     }
     return cJSON_CreateRaw(text);
 }

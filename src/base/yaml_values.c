@@ -87,7 +87,9 @@ ls_status ls_yaml_get_real(const ls_yaml_node *node, ls_yaml_range range, double
     snprintf(allowed, sizeof allowed, "%s%.9g to %s%.9g", range.above ? "more than " : "",
              range.least, range.below ? "less than " : "", range.most);
     LS_TRY(check_plain(node, "a number", allowed));
-    if (ls_text_parse_real(node->text, &real) != LS_OK)
+    const ls_status status = ls_text_parse_real(node->text, &real);
+    if (status == LS_ERR_NO_MEMORY) return LS_YAML_FAIL(node, status, "%s", ls_error());
+    if (status != LS_OK)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "%s; allowed: %s", ls_error(), allowed);
     if (real < range.least || real > range.most || (range.above && real <= range.least) ||
         (range.below && real >= range.most))
