@@ -205,12 +205,14 @@ static ls_status write_text(ls_record *record, const char *text, size_t bytes)
     const off_t start = lseek(record->fd, 0, SEEK_END);
     size_t done = 0;
 
+    if (start < 0)
+        return LS_FAIL(LS_ERR_IO, "%s: cannot append: %s", record->path, strerror(errno));
     while (done < bytes) {
         const ssize_t n = write(record->fd, text + done, bytes - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             const int error = n < 0 ? errno : ENOSPC;
-            if (start >= 0 && ftruncate(record->fd, start) != 0) { /* the torn line is cut later */
+            if (ftruncate(record->fd, start) != 0) { /* the torn line is cut later */
             }
             return LS_FAIL(LS_ERR_IO, "%s: cannot append: %s%s", record->path, strerror(error),
                            error == ENOSPC ? "; free space and continue with --resume" : "");
