@@ -356,8 +356,7 @@ static disk_plan draw_plan(const char *idle_sync)
      * off soon works on what the one before has left. */
     const bool any = disk_random(2);
     plan.cut_calls = any ? DISK_CALL_ANY : DISK_CALL_SYNC | DISK_CALL_NAMES;
-    plan.cut_at = (int64_t)disk_random(any ? LIFE_CALLS : LIFE_CALLS / 6);
-    if (disk_random(2)) plan.cut_at = (int64_t)disk_random((uint64_t)plan.cut_at + 1);
+    plan.cut_at = (int64_t)disk_random((any ? LIFE_CALLS : LIFE_CALLS / 6) >> disk_random(5));
     plan.fault_at = (int64_t)disk_random(LIFE_CALLS);
     plan.n_faults = 1 + (int64_t)disk_random(3);
     switch (disk_random(8)) {

@@ -21,7 +21,7 @@
 struct ls_checkpoint_saver {
     const ls_trainer *trainer; /* no member that changes from step to step is read */
     int64_t step;
-    int32_t *tensors;          /* [n] in the order in which they come */
+    int32_t *tensors; /* [n] in the order in which they come */
     int64_t n, next;
     cJSON *state;
     ls_checkpoint_writer *folder;

@@ -55,7 +55,8 @@ ls_status ls_instance_sync(ls_instance *instance);
 /* Both: run a segment to its end. */
 ls_status ls_instance_run(ls_instance *instance, ls_segment_kind segment, void *job);
 
-/* Mark what has been submitted up to now; wait until it has run, or been dropped after a failure. */
+/* Mark what has been submitted up to now; wait until it has run, or been dropped after a failure.
+ */
 ls_lane_marks ls_instance_mark(const ls_instance *instance);
 void ls_instance_wait(ls_instance *instance, const ls_lane_marks *marks);
 
