@@ -11,7 +11,8 @@
  *      later step is found
  *   3  under a final name nothing is torn, missing or mixed; RUN/latest names the checkpoint
  *      last committed or resumed from
- *   4  leftovers of earlier lives are gone once a run has resumed or a checkpoint has begun
+ *   4  leftovers of earlier lives are gone once a run has resumed from a checkpoint or completed
+ *      one; folders, which need room, once one has begun
  *
  *   test_crash_points [POINTS [SEED]]    so many crashes, from the history of this seed on
  */
@@ -191,7 +192,8 @@ static ls_status commit(ls_checkpoint_writer *writer, int64_t step, int64_t save
     return LS_OK;
 }
 
-static void check_leftovers(const char *when, int n_expected);
+static void check_folders(const char *when, int n_expected);
+static void check_leftovers(const char *when);
 
 static ls_status save_step(int64_t step)
 {
@@ -199,35 +201,47 @@ static ls_status save_step(int64_t step)
     ls_checkpoint_writer *writer = NULL;
 
     LS_TRY(ls_checkpoint_begin(RUN, step, 1000, &writer));
-    check_leftovers("a checkpoint has begun", 1);
+    check_folders("a checkpoint has begun", 1);
     const ls_status status = write_files(writer, save);
     if (status != LS_OK) {
         ls_checkpoint_abort(writer);
         return status;
     }
     LS_TRY(commit(writer, step, save));
-    return ls_checkpoint_rotate(RUN, history.keep, step);
+    LS_TRY(ls_checkpoint_rotate(RUN, history.keep, step));
+    check_leftovers("a checkpoint is complete");
+    return LS_OK;
 }
 
 /* ---- the laws ------------------------------------------------------------------------------ */
 
-/* Law 4: so many names in RUN and in its checkpoints that are not final. */
-static void check_leftovers(const char *when, int n_expected)
+/* Law 4: so many folders under other than final names. */
+static void check_folders(const char *when, int n_expected)
 {
-    const disk_node *run = disk_walk(RUN, NULL, NULL), *root = disk_walk(ROOT, NULL, NULL);
-    char own[64];
+    const disk_node *root = disk_walk(ROOT, NULL, NULL);
     int n = 0;
+
+    for (int i = 0; root && i < root->now.names->n; i++) {
+        n += root->now.names->of[i].name[0] == '.';
+    }
+    if (n != n_expected) breaks("%d temporary folders, not %d, when %s", n, n_expected, when);
+}
+
+/* Law 4: no temporary names at all. */
+static void check_leftovers(const char *when)
+{
+    const disk_node *run = disk_walk(RUN, NULL, NULL);
+    char own[64];
 
     snprintf(own, sizeof own, "latest.tmp-%ld", (long)pid);
     for (int i = 0; run && i < run->now.names->n; i++) {
         const char *name = run->now.names->of[i].name;
         if (strcmp(name, own) == 0) continue; /* the next commit replaces it */
-        n += strcmp(name, "latest") != 0 && strcmp(name, "checkpoints") != 0;
+        if (strcmp(name, "latest") != 0 && strcmp(name, "checkpoints") != 0) {
+            breaks("%s is left in RUN when %s", name, when);
+        }
     }
-    for (int i = 0; root && i < root->now.names->n; i++) {
-        n += root->now.names->of[i].name[0] == '.';
-    }
-    if (n != n_expected) breaks("%d temporary names, not %d, when %s", n, n_expected, when);
+    check_folders(when, 0);
 }
 
 /* Law 3 for one folder. */
@@ -356,7 +370,8 @@ static disk_plan draw_plan(const char *idle_sync)
      * off soon works on what the one before has left. */
     const bool any = disk_random(2);
     plan.cut_calls = any ? DISK_CALL_ANY : DISK_CALL_SYNC | DISK_CALL_NAMES;
-    plan.cut_at = (int64_t)disk_random((any ? LIFE_CALLS : LIFE_CALLS / 6) >> disk_random(5));
+    const uint64_t n_calls = any ? LIFE_CALLS : LIFE_CALLS / 6;
+    plan.cut_at = (int64_t)disk_random(n_calls >> disk_random(5));
     plan.fault_at = (int64_t)disk_random(LIFE_CALLS);
     plan.n_faults = 1 + (int64_t)disk_random(3);
     switch (disk_random(8)) {
@@ -392,7 +407,7 @@ static ls_status live(void)
         history.latest_may_be[step] = true;
         LS_TRY(ls_checkpoint_rotate(RUN, history.keep, step));
         expect_latest(step);
-        check_leftovers("a run has resumed", 0);
+        check_leftovers("a run has resumed");
         if (disk_random(4) == 0) LS_TRY(save_step(step));
     }
     for (last = step + LIFE_STEPS; step < last;) {
@@ -432,7 +447,7 @@ static void end_history(const char *idle_sync)
 {
     history.quiet = true;
     (void)live_once(&(disk_plan){.cut_at = -1, .halting = true, .idle_sync = idle_sync});
-    check_leftovers("the run is over", 0);
+    check_leftovers("the run is over");
     const disk_node *root = disk_walk(ROOT, NULL, NULL);
     if (!root || root->now.names->n > history.keep) breaks("too many checkpoints are kept");
     disk_cut();
