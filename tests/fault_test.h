@@ -5,7 +5,7 @@
  * The linker sends every call that our objects make to the wrapper here (--wrap; CMakeLists.txt has
  * the list); calls inside libraries stay as they are, but cJSON can be told to allocate here too.
  * One function is armed at a time, or all of a kind: the n-th call fails, or that and all later
- * ones.
+ * ones; or the first call from a place (a stack of callers) that has not failed before.
  *
  * Include it in one file of a program.  Threads: arm and disarm while no other thread runs.
  */
@@ -15,6 +15,7 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ static struct {
     bool armed, lasting; /* lasting: all calls from the n-th on */
     fault_kind kind;
     const char *call; /* "malloc", ...; NULL: any of the kind */
-    long at;          /* n, from 1 */
+    long at;          /* n, from 1; 0: what comes from a new place */
     atomic_long n_calls;
     const char *_Atomic fired; /* the first call that failed; NULL: none yet */
 } fault;
@@ -58,6 +59,33 @@ static inline void fault_disarm(void)
     fault.armed = false;
 }
 
+#define FAULT_FRAMES 16
+#define FAULT_PLACES (1 << 16) /* a power of two, far above how many there are */
+
+/* Hashes of the places that have failed; shared by a process and those that it forks. */
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t *hashes;
+} fault_places = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Whether the calling stack is new; then it no longer is. */
+static inline bool fault_is_new_place(void)
+{
+    void *frames[FAULT_FRAMES];
+    const int n = backtrace(frames, FAULT_FRAMES);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (int i = 0; i < n; i++) hash = (hash ^ (uintptr_t)frames[i]) * UINT64_C(0x100000001b3);
+    pthread_mutex_lock(&fault_places.mutex);
+    size_t slot = hash % FAULT_PLACES;
+    while (fault_places.hashes[slot] != 0 && fault_places.hashes[slot] != hash)
+        slot = (slot + 1) % FAULT_PLACES;
+    const bool is_new = fault_places.hashes[slot] == 0 && atomic_load(&fault.fired) == NULL;
+    if (is_new) fault_places.hashes[slot] = hash;
+    pthread_mutex_unlock(&fault_places.mutex);
+    return is_new;
+}
+
 /* Whether this call is to fail. */
 static inline bool fault_hits(fault_kind kind, const char *call)
 {
@@ -66,7 +94,8 @@ static inline bool fault_hits(fault_kind kind, const char *call)
     if (!fault.armed || kind != fault.kind) return false;
     if (fault.call != NULL && strcmp(fault.call, call) != 0) return false;
     const long n = atomic_fetch_add(&fault.n_calls, 1) + 1;
-    if (n < fault.at || (n > fault.at && !fault.lasting)) return false;
+    if (fault.at == 0 && !fault_is_new_place()) return false;
+    if (fault.at > 0 && (n < fault.at || (n > fault.at && !fault.lasting))) return false;
     atomic_compare_exchange_strong(&fault.fired, &none, call);
     return true;
 }
@@ -218,6 +247,17 @@ WRAP(locale_t, newlocale, (int mask, const char *name, locale_t base))
     if (!fault_hits(FAULT_MEMORY, "newlocale")) return __real_newlocale(mask, name, base);
     errno = ENOMEM;
     return (locale_t)0;
+}
+
+/* Before processes are forked whose failures from new places are to differ. */
+static inline void fault_share_places(void)
+{
+    void *frame[1];
+
+    fault_places.hashes = __real_mmap(NULL, FAULT_PLACES * sizeof *fault_places.hashes,
+                                      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (fault_places.hashes == MAP_FAILED) abort();
+    backtrace(frame, 1); /* its first call allocates */
 }
 
 /* cJSON's allocations come here too. */

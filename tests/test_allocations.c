@@ -5,6 +5,7 @@
  * record's lines, a heartbeat.  Evaluations and saves are not among it.  Allocations inside
  * libraries are theirs, except cJSON's and those of libc calls that exist to allocate.
  */
+#define _DEFAULT_SOURCE /* NOLINT: the libc's name; for MAP_ANONYMOUS */
 #include "cli_test.h"
 
 #include "fault_test.h"

@@ -8,9 +8,11 @@
  * before its n-th.  Each repetition is a process of its own, so that a crash or a deadlock is told
  * from a failed check.
  *
- *   test_faults             n = 1, 2, 4, 8, ...
- *   test_faults full        every n up to 200, then in steps of 30%
+ *   test_faults             n = 1, 2, 3, 6, 12, 24, ...
+ *   test_faults full        every n up to 200, then in steps of 30%; and the first call from every
+ *                           place in the code
  */
+#define _DEFAULT_SOURCE /* NOLINT: the libc's name; for MAP_ANONYMOUS */
 #include "cli_test.h"
 
 #include "fault_test.h"
@@ -69,7 +71,11 @@ static outcome_of_run run_all(const char *output)
 
     ls_error_adopt("", "");
     r.code = train(output, false, 2);
-    if (r.code == LONGSPAN_ERROR_STOPPED) r.code = train(output, true, 0);
+    if (r.code == LONGSPAN_ERROR_STOPPED) { /* "everything is saved" */
+        if (access(at("%s/checkpoints/step-00000002", output), F_OK) != 0)
+            fail_msg("nothing is saved");
+        r.code = train(output, true, 0);
+    }
     if (r.code == 0) r.code = evaluate(output, &r.loss);
     return r;
 }
@@ -131,6 +137,10 @@ static void check_folder(const char *output)
 
 static void check_results(const char *output, double loss)
 {
+    char *latest = need_bytes(at("%s/latest", output), NULL);
+
+    assert_string_equal(latest, "step-00000004\n");
+    free(latest);
     assert_same_run(REFERENCE, output, STEPS);
     assert_true(loss == reference_loss);
 }
@@ -224,7 +234,7 @@ static void show_bad(int code)
 
 static long next_n(long n)
 {
-    if (!full) return 2 * n;
+    if (!full) return n < 3 ? n + 1 : 2 * n;
     return n < DENSE ? n + 1 : n + n * 3 / 10;
 }
 
@@ -243,11 +253,26 @@ static void sweep(fault_kind kind, const char *call, bool lasting)
     if (call != NULL && trial.n == next_n(1)) fail_msg("%s is never called", call);
 }
 
+static void sweep_places(fault_kind kind)
+{
+    int code = FIRED;
+
+    trial.kind = kind;
+    trial.call = NULL;
+    trial.lasting = false;
+    for (trial.n = 0; code <= BAD;) {
+        code = try_fault();
+        n_trials++;
+        if (code != FIRED && code != NOT_FIRED) show_bad(code);
+    }
+}
+
 static void sweep_kind(fault_kind kind, const char *const *calls, int n_calls)
 {
     n_trials = n_bad = 0;
     for (int c = 0; c < n_calls; c++) sweep(kind, calls[c], false);
     sweep(kind, NULL, true);
+    if (full) sweep_places(kind);
     print_message("%s: %ld repetitions\n", kinds[kind], n_trials);
     assert_int_equal(n_bad, 0);
 }
@@ -312,6 +337,7 @@ static int make_reference(void **state)
     memcpy(&reference_loss, loss, sizeof reference_loss);
     free(loss);
     wrap_cjson();
+    fault_share_places();
     return 0;
 }
 
