@@ -108,18 +108,17 @@ static void the_first_failure_drops_what_follows(void **state)
 
 static atomic_bool slow_runs, other_fails, slow_done;
 
-/* Ends some time after another lane has failed. */
-static ls_status end_late(void *context, int64_t argument)
+/* Fails too, some time after another lane has. */
+static ls_status fail_late(void *context, int64_t argument)
 {
     const struct timespec pause = {0, 50000000};
 
     (void)context;
-    (void)argument;
     atomic_store(&slow_runs, true);
     while (!atomic_load(&other_fails)) continue;
     nanosleep(&pause, NULL);
     atomic_store(&slow_done, true);
-    return LS_OK;
+    return LS_FAIL(LS_ERR_DEVICE, "late %lld", (long long)argument);
 }
 
 static ls_status fail_meanwhile(void *context, int64_t argument)
@@ -137,14 +136,15 @@ static void a_failure_does_not_end_a_wait_early(void **state)
     ls_device *d = open_device(2);
 
     (void)state;
-    assert_int_equal(ls_device_submit_call(d, 0, 1, end_late, &t, 0), LS_OK);
+    assert_int_equal(ls_device_submit_call(d, 0, 1, fail_late, &t, 0), LS_OK);
     assert_int_equal(ls_device_submit_call(d, 0, 2, append, &t, 0), LS_OK);
     const uint64_t ticket = ls_device_ticket(d, 0);
     assert_int_equal(ls_device_submit_call(d, 1, 3, fail_meanwhile, &t, 0), LS_OK);
     ls_device_wait(d, 0, ticket);
     assert_true(atomic_load(&slow_done));
-    assert_int_equal(ls_device_sync(d, &failed), LS_ERR_IO);
+    assert_int_equal(ls_device_sync(d, &failed), LS_ERR_IO); /* the first */
     assert_int_equal(failed, 3);
+    assert_non_null(strstr(ls_error(), "injected 0"));
     assert_int_equal(t.n, 0);
     ls_device_close(d);
 }
