@@ -75,20 +75,22 @@ static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
     return LS_OK;
 }
 
-/* Open at its final address, with this many threads for ops (0: all cores); every byte of the
- * arena starts as NaN. */
-static inline void open_model_threads(model *m, const ls_decoder_options *options,
-                                      const model_batch *batch, double theta, int threads)
+/* Open at its final address, as `how` says but for the calls; every byte of the arenas starts as
+ * NaN. */
+static inline void open_model_as(model *m, const ls_decoder_options *options,
+                                 const model_batch *batch, double theta,
+                                 const ls_instance_options *how)
 {
-    const ls_instance_options instance = {
-        .compute_threads = threads,
-        .optimizer_threads = threads,
-        .calls = {[LS_CALL_BATCH] = fill_model_batch, [LS_CALL_LOSS] = collect_model_losses}};
+    ls_instance_options instance = *how;
+    instance.calls[LS_CALL_BATCH] = fill_model_batch;
+    instance.calls[LS_CALL_LOSS] = collect_model_losses;
     memset(m, 0, sizeof *m);
     m->batch = batch;
     assert_int_equal(batch->rows, options->S * options->sequences * options->accumulate);
-    assert_int_equal(ls_instance_open(options, &instance, &m->instance), LS_OK);
-    memset(m->instance.arena_base, 0xff, ls_plan_place_bytes(&m->instance.plan, LS_PLACE_HOST));
+    if (ls_instance_open(options, &instance, &m->instance) != LS_OK) fail_msg("%s", ls_error());
+    for (int32_t a = 0; a < m->instance.plan.n_arenas; a++)
+        if (m->instance.bases[a] != NULL)
+            memset(m->instance.bases[a], 0xff, m->instance.plan.arenas[a].bytes);
     assert_int_equal(ls_loss_stats_open(options->S, 0, &m->losses), LS_OK);
     ls_weights_rope_table(&m->instance, theta);
     m->control = ls_instance_tensor(&m->instance, m->instance.decoder.inputs.control);
@@ -101,6 +103,13 @@ static inline void open_model_threads(model *m, const ls_decoder_options *option
                 memset(ls_instance_tensor(&m->instance, moments[s]), 0,
                        ls_tensor_bytes(&m->instance.decoder.tape.tensors[moments[s]]));
     }
+}
+
+static inline void open_model_threads(model *m, const ls_decoder_options *options,
+                                      const model_batch *batch, double theta, int threads)
+{
+    const ls_instance_options how = {.compute_threads = threads, .optimizer_threads = threads};
+    open_model_as(m, options, batch, theta, &how);
 }
 
 static inline void open_model(model *m, const ls_decoder_options *options, const model_batch *batch,

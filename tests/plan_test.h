@@ -87,7 +87,7 @@ static inline ls_decoder_options saved_options(void)
 static inline void build_plan(const ls_decoder_options *options, ls_decoder *decoder, ls_plan *plan)
 {
     assert_int_equal(ls_decoder_build(options, decoder), LS_OK);
-    assert_int_equal(ls_plan_lower(&decoder->tape, &ls_ops_cpu, plan), LS_OK);
+    assert_int_equal(ls_plan_lower(&decoder->tape, NULL, &ls_ops_cpu, plan), LS_OK);
 }
 
 /* ---- chance -------------------------------------------------------------------------------- */

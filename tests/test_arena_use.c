@@ -1,11 +1,12 @@
 /*
  * test_arena_use.c - a run touches the bytes that its plan counts, all of them, and no other.
  *
- * The arena is filled with a pattern, all segments run, and what is still the pattern has not been
- * written.  A second run over the complement tells bytes that were written with the pattern's own
- * value.
+ * The arenas are filled with a pattern, all segments run, and what is still the pattern has not
+ * been written.  A second run over the complement tells bytes that were written with the pattern's
+ * own value.
  */
 #include "model_test.h"
+#include "topology.h"
 
 /* Sizes that leave a gap behind almost every tensor, for what is written beyond it. */
 enum { S = 23, SEQUENCES = 2, ACCUMULATE = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE };
@@ -52,70 +53,115 @@ static void set_state(model *m)
     }
 }
 
-/* Marks in touched [size_bytes of the arena] what differs from the pattern after a run. */
-static void run_over_pattern(model *m, bool complement, unsigned char *touched)
-{
-    const ls_arena_info arena = ls_arena_describe(m->instance.arena);
-    unsigned char *bytes = arena.base;
+/* The bytes of one arena, and which of them were touched, and belong to a tensor. */
+typedef struct arena_use {
+    unsigned char *bytes, *touched, *owned;
+    uint64_t size_bytes;
+} arena_use;
 
-    for (uint64_t i = 0; i < arena.size_bytes; i++) bytes[i] = pattern_at(i, complement);
+/* Marks as touched what differs from the pattern after a run. */
+static void run_over_pattern(model *m, bool complement, arena_use *uses)
+{
+    for (int32_t a = 0; a < m->instance.plan.n_arenas; a++)
+        for (uint64_t i = 0; i < uses[a].size_bytes; i++)
+            uses[a].bytes[i] = pattern_at(i, complement);
     set_state(m);
+    assert_int_equal(ls_instance_fill_copies(&m->instance), LS_OK);
     for (size_t s = 0; s < sizeof segments / sizeof segments[0]; s++) {
         if (m->instance.plan.segment_steps[segments[s]] == 0) continue;
         assert_int_equal(ls_instance_run(&m->instance, segments[s], m), LS_OK);
     }
-    for (uint64_t i = 0; i < arena.size_bytes; i++)
-        if (bytes[i] != pattern_at(i, complement)) touched[i] = 1;
+    for (int32_t a = 0; a < m->instance.plan.n_arenas; a++)
+        for (uint64_t i = 0; i < uses[a].size_bytes; i++)
+            if (uses[a].bytes[i] != pattern_at(i, complement)) uses[a].touched[i] = 1;
 }
 
 /* Each tensor has been written from its first byte to its last; `owned` gets its bytes. */
-static void check_tensor(const ls_plan_tensor *t, const unsigned char *touched,
-                         unsigned char *owned)
+static void check_tensor(const ls_plan_tensor *t, const arena_use *use)
 {
     const uint64_t end = t->span.offset + t->span.bytes;
 
     for (uint64_t i = t->span.offset; i < end; i++) {
-        if (!touched[i])
+        if (!use->touched[i])
             fail_msg("%s: byte %llu of %llu is never written", t->tensor.name,
                      (unsigned long long)(i - t->span.offset), (unsigned long long)t->span.bytes);
-        owned[i] = 1;
+        use->owned[i] = 1;
     }
 }
 
-static void check_use(const ls_decoder_options *options)
+static void open_uses(const ls_instance *instance, arena_use *uses)
+{
+    for (int32_t a = 0; a < instance->plan.n_arenas; a++) {
+        const ls_arena_info arena = ls_arena_describe(instance->arenas[a]);
+        uses[a] = (arena_use){.bytes = arena.base,
+                              .size_bytes = arena.size_bytes,
+                              .touched = calloc(arena.size_bytes, 1),
+                              .owned = calloc(arena.size_bytes, 1)};
+        assert_non_null(uses[a].touched);
+        assert_non_null(uses[a].owned);
+    }
+}
+
+static void check_arena(const arena_use *use, uint64_t plan_bytes)
+{
+    uint64_t end = 0, gap = 0;
+
+    for (uint64_t i = 0; i < use->size_bytes; i++) {
+        if (use->touched[i] && !use->owned[i])
+            fail_msg("byte %llu is no tensor's", (unsigned long long)i);
+        if (use->touched[i]) end = i + 1;
+        gap = use->owned[i] ? 0 : gap + 1;
+        if (i < plan_bytes && gap >= LS_ARENA_ALIGN)
+            fail_msg("bytes up to %llu are no tensor's", (unsigned long long)i);
+    }
+    assert_in_range(end, plan_bytes - LS_ARENA_ALIGN + 1, plan_bytes);
+}
+
+static void check_placed_use(const ls_decoder_options *options, const ls_placement *placement)
 {
     const ls_instance_options instance = {
         .compute_threads = 1,
         .optimizer_threads = 1,
+        .placement = placement,
         .calls = {[LS_CALL_BATCH] = fill_model_batch, [LS_CALL_LOSS] = collect_model_losses}};
     model_batch batch;
     model m = {.batch = &batch};
-    uint64_t end = 0, gap = 0;
+    arena_use uses[LS_PLACE_COUNT];
 
     make_batch(&batch);
     assert_int_equal(ls_instance_open(options, &instance, &m.instance), LS_OK);
     assert_int_equal(ls_loss_stats_open(S, 0, &m.losses), LS_OK);
     const ls_plan *plan = &m.instance.plan;
-    const uint64_t plan_bytes = ls_plan_place_bytes(plan, LS_PLACE_HOST);
-    const ls_arena_info arena = ls_arena_describe(m.instance.arena);
-    unsigned char *touched = calloc(arena.size_bytes, 1), *owned = calloc(arena.size_bytes, 1);
-    assert_non_null(touched);
-    assert_non_null(owned);
-    run_over_pattern(&m, false, touched);
-    run_over_pattern(&m, true, touched);
-
-    for (int32_t i = 0; i < plan->n_tensors; i++) check_tensor(&plan->tensors[i], touched, owned);
-    for (uint64_t i = 0; i < arena.size_bytes; i++) {
-        if (touched[i] && !owned[i]) fail_msg("byte %llu is no tensor's", (unsigned long long)i);
-        if (touched[i]) end = i + 1;
-        gap = owned[i] ? 0 : gap + 1;
-        if (i < plan_bytes && gap >= LS_ARENA_ALIGN)
-            fail_msg("bytes up to %llu are no tensor's", (unsigned long long)i);
+    open_uses(&m.instance, uses);
+    run_over_pattern(&m, false, uses);
+    run_over_pattern(&m, true, uses);
+    for (int32_t i = 0; i < plan->n_tensors; i++)
+        check_tensor(&plan->tensors[i], &uses[plan->tensors[i].span.arena]);
+    for (int32_t a = 0; a < plan->n_arenas; a++) {
+        check_arena(&uses[a], plan->arenas[a].bytes);
+        free(uses[a].touched);
+        free(uses[a].owned);
     }
-    assert_in_range(end, plan_bytes - LS_ARENA_ALIGN + 1, plan_bytes);
-    free(touched);
-    free(owned);
     close_model(&m);
+}
+
+/* In host memory alone; then with device memory, weights resident, streamed and in place. */
+static void check_use(const ls_decoder_options *options)
+{
+    ls_topology *machine = calloc(1, sizeof *machine);
+    ls_placement placement;
+
+    assert_non_null(machine);
+    machine->n_places = 1;
+    machine->places[0] = (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0"};
+    check_placed_use(options, NULL);
+    for (int mode = 0; mode < LS_MODE_COUNT; mode++) {
+        const ls_placement_wish wish = {
+            .weights_given = true, .weights = (ls_place_mode)mode, .ring_slots = 7};
+        assert_int_equal(ls_placement_decide(machine, &wish, &placement), LS_OK);
+        check_placed_use(options, &placement);
+    }
+    free(machine);
 }
 
 static ls_decoder_options make_options(void)

@@ -423,10 +423,10 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
         }
     void *before = malloc(states);
     assert_non_null(before);
-    memcpy(before, m.instance.arena_base, states);
+    memcpy(before, m.instance.bases[0], states);
     const ls_update_control control = *m.control;
     step_model(&m, 1e-3);
-    assert_memory_equal(before, m.instance.arena_base, states);
+    assert_memory_equal(before, m.instance.bases[0], states);
     assert_int_equal(m.control->skip, 1);
     assert_int_equal(m.control->skipped_in_a_row, 1);
     assert_int_equal(m.control->updates, control.updates);

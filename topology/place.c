@@ -1,11 +1,210 @@
-/* place.c - names of places. */
+/* place.c - names, and the policy: which class of tensors lies where, and why. */
 #include "place.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology.h"
 
 const char *ls_place_name(ls_place_kind kind)
 {
     static const char *const names[LS_PLACE_COUNT] = {"hbm", "host", "nvme"};
     assert((unsigned)kind < LS_PLACE_COUNT);
     return names[kind];
+}
+
+const char *ls_class_name(ls_tensor_class class)
+{
+    static const char *const names[LS_CLASS_COUNT] = {"weights", "lo",    "m",      "v",   "grad",
+                                                      "x",       "o",     "kv",     "dkv", "chunk",
+                                                      "logits",  "batch", "staging"};
+    assert((unsigned)class < LS_CLASS_COUNT);
+    return names[class];
+}
+
+const char *ls_mode_name(ls_place_mode mode)
+{
+    static const char *const names[LS_MODE_COUNT] = {"direct", "stream", "resident"};
+    assert((unsigned)mode < LS_MODE_COUNT);
+    return names[mode];
+}
+
+/* ---- the policy ---------------------------------------------------------------------------- */
+
+/* Weights are copied one layer ahead while a layer computes and the one before is given up. */
+#define RING_SLOTS 3
+
+/* Where a class lies if nobody insists on anything. */
+typedef struct rule {
+    ls_place_kind place;
+    ls_place_mode mode;
+    const char *reason;
+} rule;
+
+static const rule rules_device[LS_CLASS_COUNT] = {
+    [LS_CLASS_WEIGHTS] = {LS_PLACE_HOST, LS_MODE_STREAM, ""}, /* decided by itself */
+    [LS_CLASS_LO] = {LS_PLACE_HOST, LS_MODE_DIRECT,
+                     "lower halves of the master: only the host "
+                     "optimizer reads them"},
+    [LS_CLASS_M] = {LS_PLACE_HOST, LS_MODE_DIRECT, "only the host optimizer reads it"},
+    [LS_CLASS_V] = {LS_PLACE_HOST, LS_MODE_DIRECT, "only the host optimizer reads it"},
+    [LS_CLASS_GRAD] = {LS_PLACE_HOST, LS_MODE_STREAM,
+                       "summed over a layer's chunks on the device, leaves once per layer"},
+    [LS_CLASS_X] = {LS_PLACE_HOST, LS_MODE_STREAM,
+                    "inputs of layers leave by the copy engine until backward wants them"},
+    [LS_CLASS_O] = {LS_PLACE_HOST, LS_MODE_STREAM,
+                    "if saved: leaves by the copy engine until "
+                    "backward"},
+    [LS_CLASS_KV] = {LS_PLACE_HOST, LS_MODE_STREAM,
+                     "one layer's on the device; if saved: leaves until backward"},
+    [LS_CLASS_DKV] = {LS_PLACE_HBM, LS_MODE_DIRECT, "sums over the blocks of one layer"},
+    [LS_CLASS_CHUNK] = {LS_PLACE_HBM, LS_MODE_DIRECT, "rows of the chunk at work"},
+    [LS_CLASS_LOGITS] = {LS_PLACE_HBM, LS_MODE_DIRECT, "one tile of rows at a time"},
+    [LS_CLASS_BATCH] = {LS_PLACE_HOST, LS_MODE_STREAM,
+                        "filled and read by the host, copied for "
+                        "the kernels"},
+    [LS_CLASS_STAGING] = {LS_PLACE_HBM, LS_MODE_DIRECT, "scratch of the unit that needs it"},
+};
+
+static const char *const reasons_host[LS_CLASS_COUNT] = {
+    [LS_CLASS_WEIGHTS] = "the cpu reads them where they lie",
+    [LS_CLASS_LO] = "the lower halves of the fp32 master",
+    [LS_CLASS_M] = "updated in place",
+    [LS_CLASS_V] = "updated in place",
+    [LS_CLASS_GRAD] = "wait for the norm of all",
+    [LS_CLASS_X] = "input of every layer, kept for backward",
+    [LS_CLASS_O] = "of a block, or of every layer if saved",
+    [LS_CLASS_KV] = "of one layer, or of every layer if saved",
+    [LS_CLASS_DKV] = "sums over the blocks of one layer",
+    [LS_CLASS_CHUNK] = "rows of the chunk at work",
+    [LS_CLASS_LOGITS] = "one tile of rows at a time",
+    [LS_CLASS_BATCH] = "tokens, targets, tables, control",
+    [LS_CLASS_STAGING] = "scratch of reductions and libraries",
+};
+
+static void set(ls_placement *p, ls_tensor_class class, ls_place_kind place, ls_place_mode mode,
+                const char *reason)
+{
+    ls_class_placement *c = &p->classes[class];
+    c->place = place;
+    c->mode = mode;
+    snprintf(c->reason, sizeof c->reason, "%s", reason);
+}
+
+void ls_placement_host(ls_placement *placement)
+{
+    memset(placement, 0, sizeof *placement);
+    for (int c = 0; c < LS_CLASS_COUNT; c++)
+        set(placement, (ls_tensor_class)c, LS_PLACE_HOST, LS_MODE_DIRECT, reasons_host[c]);
+}
+
+/* The memory of the GPU to train on: the first. */
+static const ls_place *find_device_memory(const ls_topology *machine)
+{
+    for (int i = 0; i < machine->n_places; i++)
+        if (machine->places[i].kind == LS_PLACE_HBM) return &machine->places[i];
+    return NULL;
+}
+
+/* The best link from any host memory to it: NULL if none is known. */
+static const ls_link *find_feed(const ls_topology *machine, const ls_place *device)
+{
+    const ls_link *feed = NULL;
+
+    for (int i = 0; i < machine->n_links; i++) {
+        const ls_link *link = &machine->links[i];
+        if (strcmp(link->to, device->name) != 0) continue;
+        if (feed == NULL || (feed->remote && !link->remote)) feed = link;
+    }
+    return feed;
+}
+
+static void place_weights(const ls_placement_wish *wish, ls_placement *p)
+{
+    ls_place_mode mode = wish->weights;
+    const char *reason = "";
+
+    if (wish->weights_given)
+        reason = "memory.weights asks for it";
+    else if (wish->place_given[LS_CLASS_WEIGHTS] &&
+             wish->places[LS_CLASS_WEIGHTS] == LS_PLACE_HBM) {
+        mode = LS_MODE_RESIDENT;
+        reason = "memory.place asks for it; the optimizer keeps the original in host memory";
+    } else if (wish->weights_too_large) {
+        mode = LS_MODE_STREAM;
+        reason = "a copy of them all does not fit device memory beside the rest";
+    } else {
+        mode = LS_MODE_RESIDENT;
+        reason = "a copy of them all fits device memory; each update refreshes it";
+    }
+    set(p, LS_CLASS_WEIGHTS, LS_PLACE_HOST, mode, reason);
+}
+
+/* Classes whose tensors the host works on itself. */
+static bool host_works_on(ls_tensor_class class)
+{
+    return class == LS_CLASS_LO || class == LS_CLASS_M || class == LS_CLASS_V ||
+           class == LS_CLASS_GRAD || class == LS_CLASS_BATCH;
+}
+
+static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class class, ls_placement *p)
+{
+    const ls_place_kind place = wish->places[class];
+    const char *name = ls_class_name(class);
+
+    if (!wish->place_given[class] || class == LS_CLASS_WEIGHTS) return LS_OK;
+    if (place == LS_PLACE_NVME)
+        return LS_FAIL(LS_ERR_UNSUPPORTED,
+                       "memory.place.%s: nvme is not in this version; allowed: hbm, host", name);
+    if (place == LS_PLACE_HBM && !p->has_device)
+        return LS_FAIL(
+            LS_ERR_INVALID,
+            "memory.place.%s: hbm, but this hardware has no device memory; allowed: host", name);
+    if (place == LS_PLACE_HBM && host_works_on(class))
+        return LS_FAIL(LS_ERR_INVALID,
+                       "memory.place.%s: hbm, but the host itself works on it; allowed: host",
+                       name);
+    if (place == p->classes[class].place) return LS_OK;
+    set(p, class, place, LS_MODE_DIRECT, "memory.place asks for it");
+    return LS_OK;
+}
+
+static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
+{
+    if (wish->ring_slots != 0 &&
+        (wish->ring_slots < LS_RING_SLOTS_MIN || wish->ring_slots > LS_RING_SLOTS_MAX))
+        return LS_FAIL(LS_ERR_INVALID,
+                       "memory.ring_slots: %lld: with fewer than two slots nothing can be copied "
+                       "while a layer computes; allowed: %d to %d",
+                       (long long)wish->ring_slots, LS_RING_SLOTS_MIN, LS_RING_SLOTS_MAX);
+    if (!has_device && wish->weights_given && wish->weights == LS_MODE_STREAM)
+        return LS_FAIL(LS_ERR_INVALID,
+                       "memory.weights: stream, but this hardware has no device memory to stream "
+                       "into; allowed: auto, direct, resident, or hardware with device memory "
+                       "(emulated-gh200)");
+    return LS_OK;
+}
+
+ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wish *wish,
+                              ls_placement *placement)
+{
+    const ls_place *device = find_device_memory(machine);
+    ls_placement p;
+
+    LS_TRY(check_wish(wish, device != NULL));
+    ls_placement_host(&p);
+    if (device != NULL) {
+        const ls_link *feed = find_feed(machine, device);
+        p.has_device = true;
+        p.coherent = feed != NULL && ls_is_true(feed->coherent);
+        p.ring_slots = wish->ring_slots > 0 ? wish->ring_slots : RING_SLOTS;
+        for (int c = 0; c < LS_CLASS_COUNT; c++)
+            set(&p, (ls_tensor_class)c, rules_device[c].place, rules_device[c].mode,
+                rules_device[c].reason);
+        place_weights(wish, &p);
+    }
+    for (int c = 0; c < LS_CLASS_COUNT; c++) LS_TRY(apply_place(wish, (ls_tensor_class)c, &p));
+    *placement = p;
+    return LS_OK;
 }

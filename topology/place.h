@@ -1,8 +1,24 @@
 /*
- * place.h - the kinds of memory a machine has.  Layer: topology (uses base).
+ * place.h - the kinds of memory a machine has, and which class of tensors lies in which.
+ *
+ * A trainer's tensors fall into classes (weights, moments, saved activations, ...).  The policy
+ * gives each class a place and a mode, from what the machine is and what the user insists on:
+ *
+ *   place  mode      meaning
+ *   hbm    direct    it lives in device memory
+ *   host   direct    every unit reads and writes it in host memory, where it lies
+ *   host   stream    it lives in host memory and passes through slots of device memory
+ *   host   resident  it lives in host memory, with a copy in device memory that is kept fresh
+ *
+ * Layer: topology (uses base).  Threads: plain data.
  */
 #ifndef LS_PLACE_H
 #define LS_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "status.h"
 
 typedef enum ls_place_kind {
     LS_PLACE_HBM = 0, /* device memory */
@@ -13,5 +29,76 @@ typedef enum ls_place_kind {
 
 /* "hbm", "host", "nvme"; never NULL. */
 const char *ls_place_name(ls_place_kind kind);
+
+/* In the order of the model's roles (tape.h), which say what each of them is. */
+typedef enum ls_tensor_class {
+    LS_CLASS_WEIGHTS = 0,
+    LS_CLASS_LO,
+    LS_CLASS_M,
+    LS_CLASS_V,
+    LS_CLASS_GRAD,
+    LS_CLASS_X,
+    LS_CLASS_O,
+    LS_CLASS_KV,
+    LS_CLASS_DKV,
+    LS_CLASS_CHUNK,
+    LS_CLASS_LOGITS,
+    LS_CLASS_BATCH,
+    LS_CLASS_STAGING,
+    LS_CLASS_COUNT
+} ls_tensor_class;
+
+/* "weights", "lo", ... as in the run file's memory.place; never NULL. */
+const char *ls_class_name(ls_tensor_class class);
+
+typedef enum ls_place_mode {
+    LS_MODE_DIRECT = 0,
+    LS_MODE_STREAM,
+    LS_MODE_RESIDENT,
+    LS_MODE_COUNT
+} ls_place_mode;
+
+/* "direct", "stream", "resident"; never NULL. */
+const char *ls_mode_name(ls_place_mode mode);
+
+#define LS_PLACEMENT_REASON_BYTES 160
+#define LS_RING_SLOTS_MIN         2
+#define LS_RING_SLOTS_MAX         64
+
+typedef struct ls_class_placement {
+    ls_place_kind place;
+    ls_place_mode mode;
+    char reason[LS_PLACEMENT_REASON_BYTES];
+} ls_class_placement;
+
+typedef struct ls_placement {
+    bool has_device;    /* there is device memory; else everything is host, direct */
+    bool coherent;      /* kernels read host memory at the link's rate: vectors stay there */
+    int64_t ring_slots; /* of streamed weights, in layers */
+    ls_class_placement classes[LS_CLASS_COUNT];
+} ls_placement;
+
+/* What the user insists on. */
+typedef struct ls_placement_wish {
+    bool weights_given; /* else the policy chooses */
+    ls_place_mode weights;
+    int64_t ring_slots; /* 0: the policy chooses */
+    bool place_given[LS_CLASS_COUNT];
+    ls_place_kind places[LS_CLASS_COUNT];
+    bool weights_too_large; /* resident weights have been found not to fit */
+} ls_placement_wish;
+
+struct ls_topology;
+
+/*
+ * Decide, from the machine's first GPU (emulated or not), its memory and its link.
+ * Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense there: the text names the key of the
+ * run file); LS_ERR_UNSUPPORTED (nvme).
+ */
+ls_status ls_placement_decide(const struct ls_topology *machine, const ls_placement_wish *wish,
+                              ls_placement *placement);
+
+/* Everything in host memory, where the CPU reads it: a machine without device memory. */
+void ls_placement_host(ls_placement *placement);
 
 #endif

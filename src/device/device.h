@@ -26,9 +26,19 @@ typedef struct ls_device ls_device;
 /* Work that is no op: runs on the lane's thread (cpu), or as a host callback. */
 typedef ls_status ls_device_call(void *context, int64_t argument);
 
+/* Time as throttled copies see it; tests have their own. */
+typedef struct ls_device_clock {
+    uint64_t (*now_ns)(void *context);
+    void (*sleep_until_ns)(void *context, uint64_t ns);
+    void *context;
+} ls_device_clock;
+
 typedef struct ls_device_options {
     int n_lanes;                           /* 1 .. LS_DEVICE_LANES_MAX */
     int lane_threads[LS_DEVICE_LANES_MAX]; /* threads of the ops on a lane; 0: all cores */
+    /* Copies of a lane take at least this long, as over a link that slow; 0: as fast as they go. */
+    double lane_bytes_per_s[LS_DEVICE_LANES_MAX];
+    const ls_device_clock *clock; /* that throttling goes by; NULL: the real one */
 } ls_device_options;
 
 /* What a lane has done since the device was opened. */
@@ -36,6 +46,7 @@ typedef struct ls_lane_stats {
     uint64_t busy_ns; /* time inside commands */
     uint64_t op_ns[LS_OP_COUNT];
     uint64_t op_calls[LS_OP_COUNT];
+    uint64_t copied_bytes;
 } ls_lane_stats;
 
 /* Open the CPU device: one thread for each lane.  LS_ERR_NO_MEMORY, LS_ERR_DEVICE (no thread). */
@@ -50,6 +61,10 @@ const ls_ops *ls_device_ops(const ls_device *device);
 /* Queue an op.  args are copied; tag is given back with a failure. */
 ls_status ls_device_submit_op(ls_device *device, int lane, int64_t tag, ls_op op,
                               const ls_op_args *args);
+
+/* Queue a copy between places: to and from do not overlap. */
+ls_status ls_device_submit_copy(ls_device *device, int lane, int64_t tag, void *to,
+                                const void *from, uint64_t bytes);
 
 /* Queue a call. */
 ls_status ls_device_submit_call(ls_device *device, int lane, int64_t tag, ls_device_call *call,

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "clock.h"
 #include "device.h"
@@ -20,7 +21,7 @@
 #define ERROR_BYTES   1024
 #define ORIGIN_BYTES  64
 
-typedef enum command_kind { COMMAND_OP, COMMAND_CALL, COMMAND_WAIT } command_kind;
+typedef enum command_kind { COMMAND_OP, COMMAND_COPY, COMMAND_CALL, COMMAND_WAIT } command_kind;
 
 typedef struct command {
     command_kind kind;
@@ -30,6 +31,11 @@ typedef struct command {
             ls_op op;
             ls_op_args args;
         } op;
+        struct {
+            void *to;
+            const void *from;
+            uint64_t bytes;
+        } copy;
         struct {
             ls_device_call *function;
             void *context;
@@ -46,6 +52,7 @@ typedef struct lane {
     struct ls_device *device;
     pthread_t thread;
     int n_threads;                /* of the ops */
+    double bytes_per_s;           /* of copies; 0: not throttled */
     uint64_t submitted, finished; /* commands so far; the ring holds those between */
     int64_t running;              /* tag of the latest command */
     ls_lane_stats stats;
@@ -61,13 +68,46 @@ struct ls_device {
     int64_t failed_tag;
     char error[ERROR_BYTES];
     char origin[ORIGIN_BYTES];
+    ls_device_clock clock;
     lane lanes[LS_DEVICE_LANES_MAX];
 };
 
 /* ---- running commands ---------------------------------------------------------------------- */
 
-static ls_status run_command(const command *c)
+static uint64_t read_clock(void *context)
 {
+    (void)context;
+    return ls_clock_ns();
+}
+
+static void sleep_until(void *context, uint64_t ns)
+{
+    (void)context;
+    for (uint64_t now = ls_clock_ns(); now < ns; now = ls_clock_ns()) {
+        const uint64_t left = ns - now;
+        const struct timespec pause = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Over a throttled link a copy takes as long as its bytes need. */
+static void run_copy(lane *l, const command *c)
+{
+    const ls_device_clock *clock = &l->device->clock;
+    const uint64_t start_ns = l->bytes_per_s > 0.0 ? clock->now_ns(clock->context) : 0;
+
+    memcpy(c->u.copy.to, c->u.copy.from, c->u.copy.bytes);
+    if (l->bytes_per_s <= 0.0) return;
+    const double took_ns = 1e9 * (double)c->u.copy.bytes / l->bytes_per_s;
+    clock->sleep_until_ns(clock->context, start_ns + (uint64_t)took_ns);
+}
+
+static ls_status run_command(lane *l, const command *c)
+{
+    if (c->kind == COMMAND_COPY) {
+        run_copy(l, c);
+        return LS_OK;
+    }
     if (c->kind == COMMAND_OP) return ls_ops_run(&ls_ops_cpu, c->u.op.op, NULL, &c->u.op.args);
     return c->u.call.function(c->u.call.context, c->u.call.argument);
 }
@@ -75,6 +115,7 @@ static ls_status run_command(const command *c)
 static void count_command(ls_lane_stats *stats, const command *c, uint64_t spent_ns)
 {
     stats->busy_ns += spent_ns;
+    if (c->kind == COMMAND_COPY) stats->copied_bytes += c->u.copy.bytes;
     if (c->kind != COMMAND_OP) return;
     stats->op_ns[c->u.op.op] += spent_ns;
     stats->op_calls[c->u.op.op]++;
@@ -112,7 +153,7 @@ static void *run_lane(void *argument)
             l->running = c->tag;
             pthread_mutex_unlock(&d->mutex);
             const uint64_t start_ns = ls_clock_ns();
-            const ls_status status = run_command(c);
+            const ls_status status = run_command(l, c);
             const uint64_t spent_ns = ls_clock_ns() - start_ns;
             pthread_mutex_lock(&d->mutex);
             count_command(&l->stats, c, spent_ns);
@@ -133,6 +174,7 @@ static ls_status start_lanes(ls_device *d, const ls_device_options *options)
         lane *l = &d->lanes[i];
         l->device = d;
         l->n_threads = options->lane_threads[i];
+        l->bytes_per_s = options->lane_bytes_per_s[i];
         l->running = -1;
         const int error = pthread_create(&l->thread, NULL, run_lane, l);
         if (error != 0) return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
@@ -149,6 +191,8 @@ ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **devic
     if (opened == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "device of %d lanes", options->n_lanes);
     opened->n_lanes = options->n_lanes;
     opened->failed_tag = -1;
+    opened->clock = options->clock != NULL ? *options->clock
+                                           : (ls_device_clock){read_clock, sleep_until, NULL};
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->changed, NULL);
 
@@ -207,6 +251,16 @@ ls_status ls_device_submit_op(ls_device *device, int lane_index, int64_t tag, ls
     command c = {.kind = COMMAND_OP, .tag = tag};
     c.u.op.op = op;
     c.u.op.args = *args;
+    return submit(device, lane_index, &c);
+}
+
+ls_status ls_device_submit_copy(ls_device *device, int lane_index, int64_t tag, void *to,
+                                const void *from, uint64_t bytes)
+{
+    command c = {.kind = COMMAND_COPY, .tag = tag};
+    c.u.copy.to = to;
+    c.u.copy.from = from;
+    c.u.copy.bytes = bytes;
     return submit(device, lane_index, &c);
 }
 

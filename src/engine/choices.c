@@ -76,7 +76,7 @@ static ls_status measure_plan(const ls_decoder_options *options, uint64_t *bytes
     ls_plan plan;
 
     LS_TRY(ls_decoder_build(options, &decoder));
-    const ls_status status = ls_plan_lower(&decoder.tape, &ls_ops_cpu, &plan);
+    const ls_status status = ls_plan_lower(&decoder.tape, NULL, &ls_ops_cpu, &plan);
     if (status == LS_OK) {
         *bytes = ls_plan_place_bytes(&plan, LS_PLACE_HOST);
         ls_plan_free(&plan);

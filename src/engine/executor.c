@@ -51,6 +51,11 @@ static ls_status submit_step(const ls_executor *e, int64_t index, void *job)
     if (step->kind == LS_CALL_OP) {
         const ls_op_args args = bind_args(e, step);
         LS_TRY(ls_device_submit_op(e->device, (int)step->lane, index, step->op, &args));
+    } else if (step->kind == LS_CALL_COPY) {
+        const ls_step_operand *operands = &e->plan->operands[step->first_operand];
+        LS_TRY(ls_device_submit_copy(e->device, (int)step->lane, index,
+                                     span_address(e, operands[0].span),
+                                     span_address(e, operands[1].span), operands[1].span.bytes));
     } else {
         LS_TRY(ls_device_submit_call(e->device, (int)step->lane, index, e->calls[step->kind], job,
                                      step->chunk));

@@ -1,16 +1,26 @@
 /* instance.c - tape, plan, arena, device: opened in this order, closed in reverse. */
 #include "instance.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+static ls_status open_arenas(ls_instance *instance)
+{
+    assert(instance->plan.n_arenas <= LS_PLACE_COUNT);
+    for (int32_t a = 0; a < instance->plan.n_arenas; a++) {
+        const ls_arena_options options = {.size_bytes = instance->plan.arenas[a].bytes,
+                                          .huge_pages = true};
+        if (options.size_bytes == 0) continue;
+        LS_TRY(ls_arena_open(&options, &instance->arenas[a]));
+        instance->bases[a] = ls_arena_describe(instance->arenas[a]).base;
+    }
+    return LS_OK;
+}
+
 static ls_status reserve(ls_instance *instance)
 {
-    const ls_arena_options options = {
-        .size_bytes = ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST), .huge_pages = true};
-
-    LS_TRY(ls_arena_open(&options, &instance->arena));
-    instance->arena_base = ls_arena_describe(instance->arena).base;
+    LS_TRY(open_arenas(instance));
     instance->tickets = calloc((size_t)instance->plan.n_steps, sizeof *instance->tickets);
     instance->carry_tickets =
         calloc((size_t)instance->plan.n_carries + 1, sizeof *instance->carry_tickets);
@@ -30,22 +40,24 @@ static ls_status do_nothing(void *job, int64_t chunk)
 static ls_status open_parts(const ls_decoder_options *decoder_options,
                             const ls_instance_options *options, ls_instance *instance)
 {
-    ls_device_options device = {.n_lanes = LS_LANE_COUNT};
+    ls_device_options device = {.n_lanes = LS_LANE_COUNT, .clock = options->clock};
 
     for (int lane = 0; lane < LS_LANE_COUNT; lane++) device.lane_threads[lane] = 1;
     device.lane_threads[LS_LANE_COMPUTE] = options->compute_threads;
     device.lane_threads[LS_LANE_HOST] = options->optimizer_threads;
+    device.lane_bytes_per_s[LS_LANE_COPY_IN] = options->in_bytes_per_s;
+    device.lane_bytes_per_s[LS_LANE_COPY_OUT] = options->out_bytes_per_s;
     LS_TRY(ls_device_open_cpu(&device, &instance->device));
     LS_TRY(ls_decoder_build(decoder_options, &instance->decoder));
-    LS_TRY(
-        ls_plan_lower(&instance->decoder.tape, ls_device_ops(instance->device), &instance->plan));
-    LS_TRY(ls_plan_check(&instance->plan, NULL)); /* room: when the arena is reserved */
+    LS_TRY(ls_plan_lower(&instance->decoder.tape, options->placement,
+                         ls_device_ops(instance->device), &instance->plan));
+    LS_TRY(ls_plan_check(&instance->plan, options->limits));
     LS_TRY(reserve(instance));
     for (int kind = 0; kind < LS_CALL_KIND_COUNT; kind++)
         instance->calls[kind] = options->calls[kind] != NULL ? options->calls[kind] : do_nothing;
     instance->executor = (ls_executor){.plan = &instance->plan,
                                        .device = instance->device,
-                                       .arenas = &instance->arena_base,
+                                       .arenas = instance->bases,
                                        .calls = instance->calls,
                                        .stop = options->stop,
                                        .stop_context = options->stop_context,
@@ -67,12 +79,27 @@ void ls_instance_close(ls_instance *instance)
 {
     if (instance == NULL) return;
     ls_device_close(instance->device);
-    ls_arena_close(instance->arena);
+    for (int a = 0; a < LS_PLACE_COUNT; a++) ls_arena_close(instance->arenas[a]);
     ls_plan_free(&instance->plan);
     ls_decoder_free(&instance->decoder);
     free(instance->tickets);
     free(instance->carry_tickets);
     memset(instance, 0, sizeof *instance);
+}
+
+ls_status ls_instance_fill_copies(ls_instance *instance)
+{
+    int64_t failed;
+
+    for (int32_t t = 0; t < instance->plan.n_tensors; t++) {
+        const ls_plan_tensor *tensor = &instance->plan.tensors[t];
+        if (tensor->source < 0) continue;
+        LS_TRY(ls_device_submit_copy(instance->device, LS_LANE_COPY_IN, -1,
+                                     ls_instance_tensor(instance, t),
+                                     ls_instance_tensor(instance, tensor->source),
+                                     tensor->span.bytes));
+    }
+    return ls_device_sync(instance->device, &failed);
 }
 
 ls_status ls_instance_submit(ls_instance *instance, ls_segment_kind segment, void *job)

@@ -18,14 +18,18 @@ typedef struct ls_instance_options {
     ls_device_call *calls[LS_CALL_KIND_COUNT]; /* see executor.h; NULL: nothing is done */
     ls_stop_query *stop;                       /* may be NULL */
     void *stop_context;
+    const ls_placement *placement; /* NULL: all in host memory */
+    const ls_plan_limits *limits;  /* NULL: only what arenas find when they are opened */
+    double in_bytes_per_s, out_bytes_per_s; /* of copies; 0: as fast as they go */
+    const ls_device_clock *clock;           /* that these go by; NULL: the real one */
 } ls_instance_options;
 
 typedef struct ls_instance {
     ls_decoder decoder;
     ls_plan plan;
     ls_device *device;
-    ls_arena *arena;
-    void *arena_base;
+    ls_arena *arenas[LS_PLACE_COUNT]; /* as the plan numbers them */
+    void *bases[LS_PLACE_COUNT];
     uint64_t *tickets, *carry_tickets;
     ls_device_call *calls[LS_CALL_KIND_COUNT];
     ls_executor executor;
@@ -47,6 +51,10 @@ ls_status ls_instance_open(const ls_decoder_options *decoder_options,
 
 /* NULL and a zeroed instance are allowed. */
 void ls_instance_close(ls_instance *instance);
+
+/* Fill the copies that the plan keeps fresh (resident weights): after their sources were filled from
+ * outside the plan, before the first segment. */
+ls_status ls_instance_fill_copies(ls_instance *instance);
 
 /* Submit a segment, or wait for all that were submitted; see executor.h. */
 ls_status ls_instance_submit(ls_instance *instance, ls_segment_kind segment, void *job);

@@ -41,7 +41,7 @@ static ls_status report_plan(const ls_run_config *config, const ls_choices *choi
     ls_plan_report report;
     ls_plan plan;
 
-    LS_TRY(ls_plan_lower(&decoder->tape, &ls_ops_cpu, &plan));
+    LS_TRY(ls_plan_lower(&decoder->tape, NULL, &ls_ops_cpu, &plan));
     ls_status status = ls_plan_report_make(config, choices, decoder, &plan, &report);
     if (status == LS_OK) status = print_report(&report, format, file);
     if (status == LS_OK) status = ls_plan_report_verdict(&report);

@@ -38,7 +38,7 @@ bool ls_segment_follows(ls_segment_kind segment, ls_segment_kind next)
 const char *ls_call_kind_name(ls_call_kind kind)
 {
     static const char *const names[LS_CALL_KIND_COUNT] = {
-        "op", "batch", "loss", "schedule", "report", "save_begin", "save", "save_end"};
+        "op", "batch", "loss", "schedule", "report", "save_begin", "save", "save_end", "copy"};
     assert((unsigned)kind < LS_CALL_KIND_COUNT);
     return names[kind];
 }

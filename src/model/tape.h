@@ -75,6 +75,7 @@ typedef enum ls_call_kind {
     LS_CALL_SAVE_BEGIN, /* open a checkpoint of the state before this segment */
     LS_CALL_SAVE,       /* write tensor `chunk` */
     LS_CALL_SAVE_END,   /* make the checkpoint valid */
+    LS_CALL_COPY,       /* operand 0 = operand 1; no tape has it, a plan puts it in */
     LS_CALL_KIND_COUNT
 } ls_call_kind;
 

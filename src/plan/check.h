@@ -35,4 +35,11 @@ ls_status ls_check_contents(const ls_plan *plan, const ls_atoms *atoms);
 /* Conflicting accesses are ordered, over every allowed succession of segments; no wait is spare. */
 ls_status ls_check_order(const ls_plan *plan, const ls_atoms *atoms);
 
+/*
+ * For who makes a plan: of waits that order everything, those that may go, all of them together.
+ *   spare  [n_waits] out
+ * Returns what ls_check_order() would, spare waits apart.
+ */
+ls_status ls_find_spare_waits(const ls_plan *plan, const ls_atoms *atoms, bool *spare);
+
 #endif

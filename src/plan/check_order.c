@@ -39,8 +39,9 @@ typedef struct order_check {
     lane_clock *own, *across;              /* [n_steps] of the segment itself; of the one before */
     access_pair *latest[LS_SEGMENT_COUNT]; /* [n cross, LS_LANE_COUNT] so far, then in all of it */
     int64_t lane_last[LS_SEGMENT_COUNT][LS_LANE_COUNT]; /* -1: none */
-    bool *wait_is_needed;                               /* [n_waits] */
-    int64_t skip;                                       /* a wait that is left out, -1: none */
+    bool *wait_is_needed; /* [n_waits] by a conflict of its own step */
+    bool *left_out;       /* [n_waits] taken as not there */
+    bool all_there;       /* none is left out */
 } order_check;
 
 /* ---- atoms that need proof ----------------------------------------------------------------- */
@@ -115,7 +116,7 @@ static lane_clock read_clock(const order_check *c, int before, int64_t index, in
         read = c->own[c->lane_last[before][step->lane]];
     for (int64_t w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
         const int64_t wait = c->plan->waits[w];
-        if (w == without || w == c->skip) continue;
+        if (w == without || c->left_out[w]) continue;
         if (!ls_wait_is_carry(wait)) {
             raise_clock(&read, &clocks[wait]);
         } else if (before != NO_SEGMENT) {
@@ -222,7 +223,7 @@ static ls_status order_segment(order_check *c, int before, int segment)
         int64_t *previous = &lane_last[c->plan->steps[s].lane];
         lane_clock over = read_clock(c, before, s, *previous, -1);
         if (find_conflict(c, s, latest, &over, &found)) return fail_race(c, before, s, &found);
-        if (c->skip < 0) find_needed_waits(c, before, s, *previous, latest);
+        if (c->all_there) find_needed_waits(c, before, s, *previous, latest);
         *previous = s;
         if (before != NO_SEGMENT) {
             c->across[s] = over;
@@ -265,18 +266,36 @@ static ls_status fail_spare(const ls_plan *plan, int64_t step, int64_t wait)
     return LS_FAIL(LS_ERR_INVALID, "plan: spare wait: %s need not wait for %s", text, other);
 }
 
-/* A wait that no conflict of its own step needs may still be what later steps rely on. */
+/*
+ * A wait that no conflict of its own step needs may still be what later steps rely on, so it is
+ * left out to see; what has to stay then had to stay before, for leaving out only loses order.
+ *
+ *   first_only  stop at the first that may go
+ * Leaves those that may go, all of them together, left out.
+ */
+static int64_t leave_out_spare_waits(order_check *c, bool first_only)
+{
+    int64_t n = 0;
+
+    c->all_there = false;
+    for (int64_t w = 0; w < c->plan->n_waits && !(first_only && n > 0); w++) {
+        if (c->wait_is_needed[w]) continue;
+        c->left_out[w] = true;
+        if (order_all(c) == LS_OK)
+            n++;
+        else
+            c->left_out[w] = false;
+    }
+    return n;
+}
+
 static ls_status check_spare_waits(order_check *c)
 {
+    if (leave_out_spare_waits(c, true) == 0) return LS_OK;
     for (int64_t s = 0; s < c->plan->n_steps; s++) {
         const ls_step *step = &c->plan->steps[s];
-        for (int64_t w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
-            if (c->wait_is_needed[w]) continue;
-            c->skip = w;
-            const ls_status status = order_all(c);
-            c->skip = -1;
-            if (status == LS_OK) return fail_spare(c->plan, s, c->plan->waits[w]);
-        }
+        for (int64_t w = step->first_wait; w < step->first_wait + step->n_waits; w++)
+            if (c->left_out[w]) return fail_spare(c->plan, s, c->plan->waits[w]);
     }
     return LS_OK;
 }
@@ -291,7 +310,9 @@ static ls_status allocate(order_check *c)
     c->own = malloc((n_steps + 1) * sizeof *c->own);
     c->across = malloc((n_steps + 1) * sizeof *c->across);
     c->wait_is_needed = calloc((size_t)c->plan->n_waits + 1, sizeof *c->wait_is_needed);
-    bool failed = c->own == NULL || c->across == NULL || c->wait_is_needed == NULL;
+    c->left_out = calloc((size_t)c->plan->n_waits + 1, sizeof *c->left_out);
+    bool failed =
+        c->own == NULL || c->across == NULL || c->wait_is_needed == NULL || c->left_out == NULL;
     for (int s = 0; s < LS_SEGMENT_COUNT; s++) {
         c->latest[s] = malloc((n_slots + 1) * sizeof *c->latest[s]);
         failed = failed || c->latest[s] == NULL;
@@ -305,17 +326,37 @@ static void free_all(order_check *c)
     free(c->own);
     free(c->across);
     free(c->wait_is_needed);
+    free(c->left_out);
     for (int s = 0; s < LS_SEGMENT_COUNT; s++) free(c->latest[s]);
+}
+
+static ls_status open_check(const ls_plan *plan, const ls_atoms *atoms, order_check *c)
+{
+    *c = (order_check){.plan = plan, .atoms = atoms, .all_there = true};
+    LS_TRY(find_cross_atoms(c));
+    LS_TRY(allocate(c));
+    return order_all(c);
 }
 
 ls_status ls_check_order(const ls_plan *plan, const ls_atoms *atoms)
 {
-    order_check c = {.plan = plan, .atoms = atoms, .skip = -1};
+    order_check c;
 
-    ls_status status = find_cross_atoms(&c);
-    if (status == LS_OK) status = allocate(&c);
-    if (status == LS_OK) status = order_all(&c);
+    ls_status status = open_check(plan, atoms, &c);
     if (status == LS_OK) status = check_spare_waits(&c);
+    free_all(&c);
+    return status;
+}
+
+ls_status ls_find_spare_waits(const ls_plan *plan, const ls_atoms *atoms, bool *spare)
+{
+    order_check c;
+    const ls_status status = open_check(plan, atoms, &c);
+
+    if (status == LS_OK) {
+        leave_out_spare_waits(&c, false);
+        memcpy(spare, c.left_out, (size_t)plan->n_waits * sizeof *spare);
+    }
     free_all(&c);
     return status;
 }

@@ -1,7 +1,8 @@
 /*
- * layout.c - where each tensor lies in the arena.
+ * layout.c - where each tensor lies in its arena.
  *
- * Tensors are laid end to end by role, so that a class is one range; then those that live for only
+ * Tensors are laid end to end by role, so that a class is one range, those of a slot on the same
+ * bytes; then those that live for only
  * a part of every segment, and are touched by one lane alone, follow in shared bytes: largest
  * first, each at the lowest offset where nothing lies that lives at the same time.  In-lane order
  * keeps such neighbours apart in time, within a segment and from one segment to the next.
@@ -25,7 +26,9 @@ typedef struct layout {
     uint32_t *lanes;     /* [n_tensors]: bit l: lane l touches it */
     int32_t *sharing;    /* [n_sharing] tensors that share bytes, in the order of placing */
     int32_t n_sharing;
-    uint64_t end; /* of what has been placed end to end */
+    const int32_t *slots;
+    uint64_t *slot_offset; /* UINT64_MAX: not placed yet */
+    uint64_t *ends;        /* [n_arenas] of what has been placed end to end */
 } layout;
 
 static uint64_t round_up(uint64_t bytes)
@@ -73,20 +76,41 @@ static bool may_share(const layout *l, int32_t tensor)
            t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH;
 }
 
+static ls_status fail_size(void)
+{
+    return LS_FAIL(LS_ERR_INVALID, "the plan's tensors exceed 2^63 bytes");
+}
+
+/* A tensor at the end of its arena, or where its slot is. */
+static ls_status place_next(layout *l, int32_t tensor)
+{
+    ls_span *span = &l->plan->tensors[tensor].span;
+    uint64_t *end = &l->ends[span->arena];
+    uint64_t *slot =
+        l->slots != NULL && l->slots[tensor] >= 0 ? &l->slot_offset[l->slots[tensor]] : NULL;
+
+    if (slot != NULL && *slot != UINT64_MAX) {
+        span->offset = *slot;
+        return LS_OK;
+    }
+    if (span->bytes > (uint64_t)INT64_MAX - *end - LS_ARENA_ALIGN) return fail_size();
+    span->offset = *end;
+    *end += round_up(span->bytes);
+    if (slot != NULL) *slot = span->offset;
+    return LS_OK;
+}
+
 static ls_status place_end_to_end(layout *l)
 {
     for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
         for (int32_t i = 0; i < l->plan->n_tensors; i++) {
             ls_plan_tensor *t = &l->plan->tensors[i];
             if (t->tensor.role != role) continue;
-            t->span = (ls_span){0, l->end, ls_tensor_bytes(&t->tensor)};
-            if (may_share(l, i)) {
+            t->span.bytes = ls_tensor_bytes(&t->tensor);
+            if (may_share(l, i))
                 l->sharing[l->n_sharing++] = i;
-                continue;
-            }
-            if (t->span.bytes > (uint64_t)INT64_MAX - l->end - LS_ARENA_ALIGN)
-                return LS_FAIL(LS_ERR_INVALID, "the plan's tensors exceed 2^63 bytes");
-            l->end += round_up(t->span.bytes);
+            else
+                LS_TRY(place_next(l, i));
         }
     return LS_OK;
 }
@@ -108,13 +132,15 @@ static int compare_sized(const void *a, const void *b)
 static uint64_t find_offset(const layout *l, const sized *order, int32_t n)
 {
     const uint64_t bytes = round_up(order[n].bytes);
-    uint64_t offset = l->end;
+    const int32_t arena = l->plan->tensors[order[n].tensor].span.arena;
+    uint64_t offset = l->ends[arena];
 
     for (bool moved = true; moved;) {
         moved = false;
         for (int32_t i = 0; i < n; i++) {
             const ls_span *other = &l->plan->tensors[order[i].tensor].span;
             const uint64_t other_end = other->offset + round_up(other->bytes);
+            if (other->arena != arena) continue;
             if (offset >= other_end || other->offset >= offset + bytes) continue;
             if (!live_together(l, order[n].tensor, order[i].tensor)) continue;
             offset = other_end;
@@ -124,7 +150,7 @@ static uint64_t find_offset(const layout *l, const sized *order, int32_t n)
     return offset;
 }
 
-static ls_status place_sharing(layout *l, uint64_t *arena_bytes)
+static ls_status place_sharing(layout *l)
 {
     sized *order = malloc(((size_t)l->n_sharing + 1) * sizeof *order);
     ls_status status = LS_OK;
@@ -133,39 +159,57 @@ static ls_status place_sharing(layout *l, uint64_t *arena_bytes)
     for (int32_t i = 0; i < l->n_sharing; i++)
         order[i] = (sized){l->plan->tensors[l->sharing[i]].span.bytes, l->sharing[i]};
     qsort(order, (size_t)l->n_sharing, sizeof *order, compare_sized);
-    *arena_bytes = l->end;
+    for (int32_t a = 0; a < l->plan->n_arenas; a++) l->plan->arenas[a].bytes = l->ends[a];
     for (int32_t i = 0; i < l->n_sharing && status == LS_OK; i++) {
         const uint64_t offset = find_offset(l, order, i);
         if (order[i].bytes > (uint64_t)INT64_MAX - offset - LS_ARENA_ALIGN) {
-            status = LS_FAIL(LS_ERR_INVALID, "the plan's tensors exceed 2^63 bytes");
+            status = fail_size();
             break;
         }
-        l->plan->tensors[order[i].tensor].span.offset = offset;
-        const uint64_t end = offset + round_up(order[i].bytes);
-        if (end > *arena_bytes) *arena_bytes = end;
+        ls_span *span = &l->plan->tensors[order[i].tensor].span;
+        uint64_t *arena_bytes = &l->plan->arenas[span->arena].bytes;
+        span->offset = offset;
+        if (offset + round_up(order[i].bytes) > *arena_bytes)
+            *arena_bytes = offset + round_up(order[i].bytes);
     }
     free(order);
     return status;
 }
 
-ls_status ls_plan_lay_out(ls_plan *plan, uint64_t *arena_bytes)
+static ls_status allocate(layout *l, int32_t *n_slots)
 {
-    const size_t n = (size_t)plan->n_tensors;
-    layout l = {.plan = plan,
-                .lifetimes = malloc(n * LS_SEGMENT_COUNT * sizeof *l.lifetimes),
-                .lanes = calloc(n, sizeof *l.lanes),
-                .sharing = malloc(n * sizeof *l.sharing)};
-    ls_status status;
+    const size_t n = (size_t)l->plan->n_tensors;
 
-    if (l.lifetimes == NULL || l.lanes == NULL || l.sharing == NULL) {
-        status = LS_FAIL(LS_ERR_NO_MEMORY, "layout of %zu tensors", n);
-    } else {
+    *n_slots = 0;
+    for (size_t i = 0; i < n && l->slots != NULL; i++)
+        if (l->slots[i] >= *n_slots) *n_slots = l->slots[i] + 1;
+    l->lifetimes = malloc(n * LS_SEGMENT_COUNT * sizeof *l->lifetimes);
+    l->lanes = calloc(n, sizeof *l->lanes);
+    l->sharing = malloc(n * sizeof *l->sharing);
+    l->slot_offset = malloc(((size_t)*n_slots + 1) * sizeof *l->slot_offset);
+    l->ends = calloc((size_t)l->plan->n_arenas, sizeof *l->ends);
+    if (l->lifetimes == NULL || l->lanes == NULL || l->sharing == NULL || l->slot_offset == NULL ||
+        l->ends == NULL)
+        return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %zu tensors", n);
+    for (int32_t slot = 0; slot < *n_slots; slot++) l->slot_offset[slot] = UINT64_MAX;
+    return LS_OK;
+}
+
+ls_status ls_plan_lay_out(ls_plan *plan, const int32_t *slots)
+{
+    layout l = {.plan = plan, .slots = slots};
+    int32_t n_slots;
+
+    ls_status status = allocate(&l, &n_slots);
+    if (status == LS_OK) {
         find_lifetimes(&l);
         status = place_end_to_end(&l);
-        if (status == LS_OK) status = place_sharing(&l, arena_bytes);
     }
+    if (status == LS_OK) status = place_sharing(&l);
     free(l.lifetimes);
     free(l.lanes);
     free(l.sharing);
+    free(l.slot_offset);
+    free(l.ends);
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * layout.h - private to the plan: offsets of the tensors in their arena.
+ * layout.h - private to the plan: offsets of the tensors in their arenas.
  *
  * Layer: plan, private.
  */
@@ -9,11 +9,11 @@
 #include "plan.h"
 
 /*
- * Set the span of every tensor of the plan, from the steps' operands (tensor and access; their
- * spans are not read).
- *   arena_bytes  [out] what the arena must hold
+ * Set offset and bytes of every tensor's span, in the arena that it names, and the size of every
+ * arena, from the steps' operands (tensor and access; their spans are not read).
+ *   slots  [n_tensors] tensors of one slot (>= 0) lie on the same bytes; NULL: there are none
  * Returns LS_OK, LS_ERR_NO_MEMORY, LS_ERR_INVALID (beyond 2^63 bytes).
  */
-ls_status ls_plan_lay_out(ls_plan *plan, uint64_t *arena_bytes);
+ls_status ls_plan_lay_out(ls_plan *plan, const int32_t *slots);
 
 #endif

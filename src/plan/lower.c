@@ -1,7 +1,8 @@
 /*
  * lower.c - from a tape to a plan: one step for each call, a lane for each step.
  *
- * Where tensors lie is decided by layout.c, what waits for what by order.c.
+ * What is copied between places is decided by staging.c, where tensors lie by layout.c, what waits
+ * for what by order.c.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -10,9 +11,14 @@
 
 #include "layout.h"
 #include "order.h"
+#include "staging.h"
+
+enum { ARENA_HOST = 0, ARENA_HBM };
 
 typedef struct lowering {
-    const ls_tape *tape;
+    const ls_tape *tape; /* staged: with copies */
+    const ls_staged *staged;
+    bool has_device;
     const ls_ops *ops;
     ls_plan *plan;
     int32_t workspace; /* the tensor that holds the ops' workspaces, -1: none needed */
@@ -20,7 +26,7 @@ typedef struct lowering {
 
 /* Batches come from disk and go to their own lane: on the host lane they would queue behind the
  * updates of the step before. */
-static ls_lane lane_of(const ls_call *call)
+static ls_lane lane_of(const lowering *l, const ls_call *call)
 {
     switch (call->kind) {
     case LS_CALL_BATCH: return LS_LANE_DISK_IN;
@@ -30,10 +36,14 @@ static ls_lane lane_of(const ls_call *call)
     case LS_CALL_SAVE_BEGIN:
     case LS_CALL_SAVE:
     case LS_CALL_SAVE_END: return LS_LANE_DISK_OUT;
+    case LS_CALL_COPY:
+        return l->staged->tensors[call->operands[0].tensor].place == LS_PLACE_HBM
+                   ? LS_LANE_COPY_IN
+                   : LS_LANE_COPY_OUT;
     case LS_CALL_OP:
     case LS_CALL_KIND_COUNT: break;
     }
-    return call->phase == LS_PHASE_UPDATE ? LS_LANE_HOST : LS_LANE_COMPUTE;
+    return ls_call_computes(call) ? LS_LANE_COMPUTE : LS_LANE_HOST;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------- */
@@ -50,6 +60,27 @@ static uint64_t largest_workspace(const ls_tape *tape, const ls_ops *ops)
     return largest;
 }
 
+/* A parameter and its states; the batch; the tensors of a slot; each other tensor. */
+static void set_groups(lowering *l, int32_t n_params)
+{
+    ls_plan *plan = l->plan;
+
+    for (int32_t i = 0; i < plan->n_tensors; i++) {
+        const ls_tensor *t = &plan->tensors[i].tensor;
+        const int32_t slot = i < l->tape->n_tensors ? l->staged->tensors[i].slot : -1;
+        const bool is_batch = t->role == LS_ROLE_BATCH && !t->persistent;
+        int32_t group = n_params + 1 + i;
+        if (slot >= 0)
+            group = n_params + 1 + plan->n_tensors + slot;
+        else if (t->param >= 0)
+            group = t->param;
+        else if (is_batch)
+            group = n_params;
+        plan->tensors[i].group = group;
+    }
+    plan->n_groups = n_params + 1 + plan->n_tensors + l->staged->n_slots;
+}
+
 static ls_status list_tensors(lowering *l)
 {
     ls_plan *plan = l->plan;
@@ -61,25 +92,27 @@ static ls_status list_tensors(lowering *l)
     if (plan->tensors == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %d tensors", plan->n_tensors);
     for (int32_t i = 0; i < l->tape->n_tensors; i++) {
-        plan->tensors[i].tensor = l->tape->tensors[i];
+        const ls_staged_tensor *where = &l->staged->tensors[i];
+        plan->tensors[i] =
+            (ls_plan_tensor){.tensor = l->tape->tensors[i],
+                             .span.arena = where->place == LS_PLACE_HBM ? ARENA_HBM : ARENA_HOST,
+                             .source = where->source};
         if (plan->tensors[i].tensor.param >= n_params) n_params = plan->tensors[i].tensor.param + 1;
     }
     if (workspace > 0) {
         l->workspace = plan->n_tensors - 1;
-        plan->tensors[l->workspace].tensor = (ls_tensor){.name = "workspace",
-                                                         .n_dims = 1,
-                                                         .dims = {(int64_t)workspace},
-                                                         .dtype = LS_DTYPE_U8,
-                                                         .role = LS_ROLE_STAGING,
-                                                         .layer = -1,
-                                                         .param = -1};
+        plan->tensors[l->workspace] =
+            (ls_plan_tensor){.tensor = {.name = "workspace",
+                                        .n_dims = 1,
+                                        .dims = {(int64_t)workspace},
+                                        .dtype = LS_DTYPE_U8,
+                                        .role = LS_ROLE_STAGING,
+                                        .layer = -1,
+                                        .param = -1},
+                             .span.arena = l->has_device ? ARENA_HBM : ARENA_HOST,
+                             .source = -1};
     }
-    for (int32_t i = 0; i < plan->n_tensors; i++) {
-        const ls_tensor *t = &plan->tensors[i].tensor;
-        const bool is_batch = t->role == LS_ROLE_BATCH && !t->persistent;
-        plan->tensors[i].group = t->param >= 0 ? t->param : is_batch ? n_params : n_params + 1 + i;
-    }
-    plan->n_groups = n_params + 1 + plan->n_tensors;
+    set_groups(l, n_params);
     return LS_OK;
 }
 
@@ -108,7 +141,7 @@ static void lower_call(lowering *l, int64_t index)
 
     *step = (ls_step){.kind = call->kind,
                       .op = call->op,
-                      .lane = lane_of(call),
+                      .lane = lane_of(l, call),
                       .phase = call->phase,
                       .layer = call->layer,
                       .chunk = call->chunk,
@@ -147,15 +180,29 @@ static ls_status lower_calls(lowering *l)
     return LS_OK;
 }
 
-static ls_status place_tensors(ls_plan *plan)
+static ls_status lay_out(const lowering *l)
 {
-    uint64_t arena_bytes = 0;
+    ls_plan *plan = l->plan;
+    int32_t *slots = malloc((size_t)plan->n_tensors * sizeof *slots);
 
-    plan->arenas = calloc(1, sizeof *plan->arenas);
+    if (slots == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %d tensors", plan->n_tensors);
+    for (int32_t i = 0; i < plan->n_tensors; i++)
+        slots[i] = i < l->tape->n_tensors ? l->staged->tensors[i].slot : -1;
+    const ls_status status = ls_plan_lay_out(plan, slots);
+    free(slots);
+    return status;
+}
+
+static ls_status place_tensors(const lowering *l)
+{
+    ls_plan *plan = l->plan;
+
+    plan->n_arenas = l->has_device ? 2 : 1;
+    plan->arenas = calloc((size_t)plan->n_arenas, sizeof *plan->arenas);
     if (plan->arenas == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "arenas of the plan");
-    LS_TRY(ls_plan_lay_out(plan, &arena_bytes));
-    plan->arenas[0] = (ls_plan_arena){LS_PLACE_HOST, arena_bytes};
-    plan->n_arenas = 1;
+    plan->arenas[ARENA_HOST].place = LS_PLACE_HOST;
+    if (l->has_device) plan->arenas[ARENA_HBM].place = LS_PLACE_HBM;
+    LS_TRY(lay_out(l));
     for (int64_t i = 0; i < plan->n_operands; i++) {
         ls_step_operand *operand = &plan->operands[i];
         if (operand->tensor < 0) continue;
@@ -167,15 +214,32 @@ static ls_status place_tensors(ls_plan *plan)
     return LS_OK;
 }
 
-ls_status ls_plan_lower(const ls_tape *tape, const ls_ops *ops, ls_plan *plan)
+static ls_status lower_staged(lowering *l)
 {
-    ls_plan built = {0};
-    lowering l = {.tape = tape, .ops = ops, .plan = &built, .workspace = -1};
+    LS_TRY(list_tensors(l));
+    LS_TRY(lower_calls(l));
+    LS_TRY(place_tensors(l));
+    return ls_plan_order(l->plan);
+}
 
-    ls_status status = list_tensors(&l);
-    if (status == LS_OK) status = lower_calls(&l);
-    if (status == LS_OK) status = place_tensors(&built);
-    if (status == LS_OK) status = ls_plan_order(&built);
+ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
+                        ls_plan *plan)
+{
+    ls_placement host;
+    ls_staged staged;
+    ls_plan built = {0};
+
+    ls_placement_host(&host);
+    if (placement == NULL) placement = &host;
+    LS_TRY(ls_stage(tape, placement, &staged));
+    lowering l = {.tape = &staged.tape,
+                  .staged = &staged,
+                  .has_device = placement->has_device,
+                  .ops = ops,
+                  .plan = &built,
+                  .workspace = -1};
+    const ls_status status = lower_staged(&l);
+    ls_staged_free(&staged);
     if (status != LS_OK) {
         ls_plan_free(&built);
         return status;

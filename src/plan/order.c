@@ -7,12 +7,14 @@
  * carries then imply over all successions of segments, order again knowing that, until the waits
  * stay the same.
  */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for qsort_r */
 #include "order.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "knowledge.h"
 
 enum { ROUNDS_MAX = 8 };
@@ -27,14 +29,50 @@ typedef struct use {
 typedef struct ordering {
     ls_plan *plan;
     ls_knowledge knowledge;
-    uint8_t *lane_access; /* [n_tensors, LS_LANE_COUNT] ls_access in any segment */
-    bool *crosses;        /* [n_tensors] two lanes touch it, one of them writing */
+    int32_t *region;      /* [n_tensors] the first tensor that lies on the same bytes */
+    uint8_t *lane_access; /* [n_tensors, LS_LANE_COUNT] ls_access in any segment, by region */
+    bool *crosses;        /* [n_tensors] two lanes touch its bytes, one of them writing */
     int32_t *carry_of;    /* [LS_LANE_COUNT, n_groups], -1: none */
-    int64_t *last_use;    /* [n_tensors, LS_LANE_COUNT] index into uses, -1: none */
+    int64_t *last_use;    /* [n_tensors, LS_LANE_COUNT] index into uses, by region, -1: none */
     use *uses;
     int64_t n_uses, waits_capacity;
     ls_carry_word *needed; /* a set, scratch */
 } ordering;
+
+/* ---- regions ------------------------------------------------------------------------------- */
+
+static int compare_spans(const void *a, const void *b, void *context)
+{
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const ls_plan_tensor *tensors = context;
+    const ls_span *x = &tensors[i].span, *y = &tensors[j].span;
+
+    if (x->arena != y->arena) return x->arena < y->arena ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+/* Tensors of one slot lie on the same bytes: what is done to one is done to all. */
+static ls_status find_regions(ordering *o)
+{
+    ls_plan_tensor *tensors = o->plan->tensors;
+    const size_t n = (size_t)o->plan->n_tensors;
+    int32_t *sorted = malloc((n + 1) * sizeof *sorted);
+
+    if (sorted == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "order of %zu tensors", n);
+    for (size_t i = 0; i < n; i++) sorted[i] = (int32_t)i;
+    qsort_r(sorted, n, sizeof *sorted, compare_spans, tensors);
+    for (size_t i = 0; i < n; i++) {
+        const ls_span *span = &tensors[sorted[i]].span;
+        const ls_span *before = i > 0 ? &tensors[sorted[i - 1]].span : NULL;
+        const bool same = before != NULL && before->arena == span->arena &&
+                          before->offset == span->offset && before->bytes == span->bytes;
+        o->region[sorted[i]] = same ? o->region[sorted[i - 1]] : sorted[i];
+    }
+    free(sorted);
+    return LS_OK;
+}
 
 /* ---- which carries there are --------------------------------------------------------------- */
 
@@ -46,14 +84,15 @@ static void note_accesses(ordering *o)
         for (int32_t i = 0; i < plan->steps[s].n_operands; i++) {
             const ls_step_operand *operand = &plan->operands[plan->steps[s].first_operand + i];
             if (operand->tensor < 0) continue;
-            const int32_t slot = operand->tensor * LS_LANE_COUNT + (int32_t)plan->steps[s].lane;
+            const int32_t slot =
+                o->region[operand->tensor] * LS_LANE_COUNT + (int32_t)plan->steps[s].lane;
             o->lane_access[slot] = (uint8_t)(o->lane_access[slot] | operand->access);
         }
     for (int32_t t = 0; t < plan->n_tensors; t++) {
         int lanes = 0;
         bool written = false;
         for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-            const uint8_t access = o->lane_access[t * LS_LANE_COUNT + lane];
+            const uint8_t access = o->lane_access[o->region[t] * LS_LANE_COUNT + lane];
             lanes += access != LS_ACCESS_NONE;
             written = written || (access & LS_ACCESS_WRITE);
         }
@@ -74,7 +113,8 @@ static ls_status list_carries(ordering *o)
         for (int32_t t = 0; t < plan->n_tensors; t++)
             for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
                 int32_t *carry = &o->carry_of[lane * plan->n_groups + plan->tensors[t].group];
-                if (!o->crosses[t] || !o->lane_access[t * LS_LANE_COUNT + lane]) continue;
+                if (!o->crosses[t] || !o->lane_access[o->region[t] * LS_LANE_COUNT + lane])
+                    continue;
                 if (pass == 0) {
                     if (*carry < 0) *carry = n++;
                     continue;
@@ -135,7 +175,7 @@ static void find_conflicts(const ordering *o, ls_lane lane, const ls_step_operan
 
     for (int other = 0; other < LS_LANE_COUNT; other++) {
         if (other == (int)lane) continue;
-        int64_t u = o->last_use[operand->tensor * LS_LANE_COUNT + other];
+        int64_t u = o->last_use[o->region[operand->tensor] * LS_LANE_COUNT + other];
         for (; u >= 0; u = o->uses[u].next) {
             const use *earlier = &o->uses[u];
             if (earlier->step <= needed[other]) break;
@@ -153,7 +193,7 @@ static void record_use(ordering *o, int64_t index, const ls_step_operand *operan
 {
     const bool writes = (operand->access & LS_ACCESS_WRITE) != 0;
     const ls_span *span = &o->plan->tensors[operand->tensor].span;
-    int64_t *last = &o->last_use[operand->tensor * LS_LANE_COUNT];
+    int64_t *last = &o->last_use[o->region[operand->tensor] * LS_LANE_COUNT];
     const ls_lane lane = o->plan->steps[index].lane;
 
     if (writes && operand->span.bytes == span->bytes)
@@ -196,7 +236,8 @@ static bool find_carries(const ordering *o, int64_t index, ls_carry_word *needed
         const ls_step_operand *operand = &plan->operands[step->first_operand + i];
         if (operand->tensor < 0 || !o->crosses[operand->tensor]) continue;
         for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-            const uint8_t access = o->lane_access[operand->tensor * LS_LANE_COUNT + lane];
+            const uint8_t access =
+                o->lane_access[o->region[operand->tensor] * LS_LANE_COUNT + lane];
             if (lane == (int)step->lane || !access) continue;
             if (!((access | (uint8_t)operand->access) & LS_ACCESS_WRITE)) continue;
             const int32_t carry =
@@ -300,6 +341,49 @@ static ls_status order_in_rounds(ordering *o)
     return order_all(o); /* more waits than needed, but never too few */
 }
 
+static ls_status find_spare_waits(const ls_plan *plan, bool *spare)
+{
+    ls_atoms atoms;
+
+    LS_TRY(ls_atoms_cut(plan, &atoms));
+    const ls_status status = ls_find_spare_waits(plan, &atoms, spare);
+    ls_atoms_free(&atoms);
+    return status;
+}
+
+/*
+ * A wait is added for what is known when its step is reached; what later steps then wait for may
+ * make it spare.  Carries above all: each implies what the one before it on its lane had learnt.
+ */
+static ls_status drop_spare_waits(ls_plan *plan)
+{
+    const size_t n_waits = (size_t)plan->n_waits;
+    bool *spare = calloc(n_waits + 1, sizeof *spare);
+    int64_t *kept = malloc((n_waits + 1) * sizeof *kept);
+    ls_status status;
+
+    if (spare == NULL || kept == NULL)
+        status = LS_FAIL(LS_ERR_NO_MEMORY, "%zu waits", n_waits);
+    else
+        status = find_spare_waits(plan, spare);
+    if (status == LS_OK) {
+        int64_t n = 0;
+        for (int64_t s = 0; s < plan->n_steps; s++) {
+            ls_step *step = &plan->steps[s];
+            const int64_t first = step->first_wait, end = first + step->n_waits;
+            step->first_wait = n;
+            for (int64_t w = first; w < end; w++)
+                if (!spare[w]) kept[n++] = plan->waits[w];
+            step->n_waits = (int32_t)(n - step->first_wait);
+        }
+        memcpy(plan->waits, kept, (size_t)n * sizeof *kept);
+        plan->n_waits = n;
+    }
+    free(spare);
+    free(kept);
+    return status;
+}
+
 /* Drop the carries that nothing waits for. */
 static void drop_unused_carries(ordering *o)
 {
@@ -325,12 +409,13 @@ static ls_status allocate_tables(ordering *o)
 {
     const size_t n_tensors = (size_t)o->plan->n_tensors, n_groups = (size_t)o->plan->n_groups;
 
+    o->region = malloc((n_tensors + 1) * sizeof *o->region);
     o->lane_access = calloc(n_tensors * LS_LANE_COUNT + 1, sizeof *o->lane_access);
     o->crosses = calloc(n_tensors + 1, sizeof *o->crosses);
     o->carry_of = calloc(n_groups * LS_LANE_COUNT + 1, sizeof *o->carry_of);
     o->last_use = malloc((n_tensors * LS_LANE_COUNT + 1) * sizeof *o->last_use);
     o->uses = malloc(((size_t)o->plan->n_operands + 1) * sizeof *o->uses);
-    if (o->lane_access == NULL || o->crosses == NULL || o->carry_of == NULL ||
+    if (o->region == NULL || o->lane_access == NULL || o->crosses == NULL || o->carry_of == NULL ||
         o->last_use == NULL || o->uses == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "order of %zu tensors", n_tensors);
     return LS_OK;
@@ -339,6 +424,7 @@ static ls_status allocate_tables(ordering *o)
 static ls_status order_plan(ordering *o)
 {
     LS_TRY(allocate_tables(o));
+    LS_TRY(find_regions(o));
     note_accesses(o);
     LS_TRY(list_carries(o));
     find_ends(o);
@@ -346,6 +432,7 @@ static ls_status order_plan(ordering *o)
     o->needed = malloc((size_t)o->knowledge.n_words * sizeof *o->needed);
     if (o->needed == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "order of the plan");
     LS_TRY(order_in_rounds(o));
+    LS_TRY(drop_spare_waits(o->plan));
     drop_unused_carries(o);
     return LS_OK;
 }
@@ -356,6 +443,7 @@ ls_status ls_plan_order(ls_plan *plan)
     const ls_status status = order_plan(&o);
 
     ls_knowledge_close(&o.knowledge);
+    free(o.region);
     free(o.lane_access);
     free(o.crosses);
     free(o.carry_of);

@@ -35,12 +35,27 @@ uint64_t ls_plan_place_bytes(const ls_plan *plan, ls_place_kind place)
     return bytes;
 }
 
+/* Whether a tensor before it is of the same class and lies on the very same bytes: a slot. */
+static bool repeats(const ls_plan *plan, int32_t tensor)
+{
+    const ls_plan_tensor *t = &plan->tensors[tensor];
+
+    for (int32_t i = 0; i < tensor; i++) {
+        const ls_plan_tensor *other = &plan->tensors[i];
+        if (other->span.offset == t->span.offset && other->span.bytes == t->span.bytes &&
+            other->span.arena == t->span.arena && other->tensor.role == t->tensor.role)
+            return true;
+    }
+    return false;
+}
+
 uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role role)
 {
     uint64_t bytes = 0;
     for (int32_t i = 0; i < plan->n_tensors; i++) {
         const ls_plan_tensor *t = &plan->tensors[i];
-        if (t->tensor.role == role && plan->arenas[t->span.arena].place == place)
+        if (t->tensor.role == role && plan->arenas[t->span.arena].place == place &&
+            !repeats(plan, i))
             bytes += t->span.bytes;
     }
     return bytes;
@@ -75,7 +90,7 @@ ls_status ls_plan_shared_bytes(const ls_plan *plan, ls_place_kind place, uint64_
 
     if (spans == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "spans of %d tensors", plan->n_tensors);
     for (int32_t i = 0; i < plan->n_tensors; i++)
-        if (plan->arenas[plan->tensors[i].span.arena].place == place)
+        if (plan->arenas[plan->tensors[i].span.arena].place == place && !repeats(plan, i))
             spans[n++] = plan->tensors[i].span;
     qsort(spans, (size_t)n, sizeof *spans, compare_spans);
     *bytes = count_shared(spans, n);

@@ -6,7 +6,7 @@
  * order, and segments follow each other without a pause: the next one may start on a lane while
  * another lane still works on the one before.
  *
- *   arenas    | host: weights | lo | m | v | grad | x ... | chunk ... | staging |
+ *   arenas    | host: weights | lo | m | v | grad | x ... |   | hbm: slots | chunk ... | staging |
  *   segments  | step: s0 s1 ... | step+save: ... | eval: ... | drain: ... |
  *   carries   what earlier segments did, as far as this one must wait for it
  *
@@ -70,8 +70,9 @@ typedef struct ls_step {
 typedef struct ls_plan_tensor {
     ls_tensor tensor;
     ls_span span;
-    int32_t
-        group; /* what carries do not tell apart: a parameter and its states, the batch, or one */
+    int32_t group;  /* what carries do not tell apart: a parameter and its states, the batch, the
+                       tensors of a slot, or one */
+    int32_t source; /* it is a copy of this tensor, kept between segments; -1: none */
 } ls_plan_tensor;
 
 typedef struct ls_plan_arena {
@@ -110,15 +111,21 @@ static inline int64_t ls_wait_carry(int64_t wait_or_carry)
 }
 
 /*
- * Lower a tape: one host arena; ops on the compute lane, the optimizer and losses on the host lane,
- * batches on disk_in, saving on disk_out; tensors that only the compute lane touches share bytes
- * where their lifetimes allow; the fewest waits that order conflicting spans.
+ * Lower a tape: one arena for each place; ops on the compute lane, the optimizer, norms and losses
+ * on the host lane, batches on disk_in, saving on disk_out, copies on copy_in and copy_out; tensors
+ * that only the compute lane touches share bytes where their lifetimes allow; the fewest waits that
+ * order conflicting spans.
  *
- *   ops   the backend that will run: says how much workspace its ops need
- *   plan  [out] release with ls_plan_free()
+ *   placement  where classes of tensors live (place.h); NULL: all in host memory
+ *   ops        the backend that will run: says how much workspace its ops need
+ *   plan       [out] release with ls_plan_free()
+ *
+ * Tensors that have a source are copies the plan keeps fresh: whoever fills the source outside the
+ * plan fills them too.
  * Returns LS_OK, LS_ERR_NO_MEMORY (for the plan itself), LS_ERR_INVALID (sizes overflow).
  */
-ls_status ls_plan_lower(const ls_tape *tape, const ls_ops *ops, ls_plan *plan);
+ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
+                        ls_plan *plan);
 
 void ls_plan_free(ls_plan *plan);
 
@@ -138,8 +145,8 @@ typedef struct ls_plan_limits {
  */
 ls_status ls_plan_check(const ls_plan *plan, const ls_plan_limits *limits);
 
-/* Bytes that the plan reserves at a place, and of one tensor class there.  Classes that share bytes
- * add up to more than the place. */
+/* Bytes that the plan reserves at a place, and of one tensor class there, a slot counted once.
+ * Classes that share bytes add up to more than the place. */
 uint64_t ls_plan_place_bytes(const ls_plan *plan, ls_place_kind place);
 uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role role);
 

@@ -41,9 +41,11 @@ static void write_tensor(const ls_plan_tensor *t, int width, FILE *file)
     fprintf(file, " dtype=%s role=%s", ls_dtype_name(tensor->dtype), ls_role_name(tensor->role));
     write_optional(file, "layer", tensor->layer, 0);
     write_optional(file, "param", tensor->param, 0);
-    fprintf(file, "%s arena=%d offset=%" PRIu64 " bytes=%" PRIu64 " group=%d\n",
+    fprintf(file, "%s arena=%d offset=%" PRIu64 " bytes=%" PRIu64 " group=%d",
             tensor->persistent ? " persistent" : "", t->span.arena, t->span.offset, t->span.bytes,
             t->group);
+    if (t->source >= 0) fprintf(file, " copy of=%d", t->source);
+    fputc('\n', file);
 }
 
 static void write_carry(const ls_plan *plan, int32_t index, FILE *file)

@@ -218,7 +218,7 @@ static ls_status take_span(reader *r, ls_plan_tensor *t)
 static ls_status read_tensor(reader *r)
 {
     ls_words *w = &r->words;
-    ls_plan_tensor t = {.group = -1};
+    ls_plan_tensor t = {.group = -1, .source = -1};
     int64_t layer, param;
     int dtype, role;
 
@@ -235,6 +235,8 @@ static ls_status read_tensor(reader *r)
     t.tensor.persistent = ls_words_take_if(w, "persistent");
     LS_TRY(take_span(r, &t));
     LS_TRY(ls_words_take_i32(w, "group", (int64_t)r->plan.n_groups - 1, &t.group));
+    if (ls_words_take_if(w, "copy"))
+        LS_TRY(ls_words_take_i32(w, "of", r->tensors.n - 1, &t.source));
     LS_TRY(ls_words_end_line(w));
     GROW(r, tensors);
     r->slots[find_slot(r, (ls_word){t.tensor.name, strlen(t.tensor.name)})] = (int32_t)r->tensors.n;

@@ -1,0 +1,40 @@
+/*
+ * hardware.h - the machine that a run file asks for: its profile, its memory, how it is run.
+ *
+ * Layer: engine (uses topology).  Threads: plain data once open.
+ */
+#ifndef LS_HARDWARE_H
+#define LS_HARDWARE_H
+
+#include "plan.h"
+#include "profile.h"
+
+typedef struct ls_hardware {
+    ls_topology *topology;
+    char profile[LS_NAME_BYTES];
+    bool has_device; /* there is device memory that this build can use, or could on that machine */
+    bool emulated;   /* it is carved from host memory */
+    bool is_elsewhere;                        /* not this machine: good for plans only */
+    double in_bytes_per_s, out_bytes_per_s;   /* throttled copies; 0: as fast as they go */
+    uint64_t available_bytes[LS_PLACE_COUNT]; /* a snapshot; UINT64_MAX: not known to be limited */
+    const char *limit;                        /* what limits host memory: static text */
+} ls_hardware;
+
+/*
+ * Look at what `hardware` of the run file names.
+ *
+ *   name      "auto", a profile's name or its file
+ *   to_run    it must be this machine, and this build must be able to use it; else a profile of
+ *             another machine is taken at its word
+ *   hardware  [out] release with ls_hardware_close()
+ *
+ * `auto` on a machine whose GPU this build cannot use is the CPU.  Returns LS_OK; LS_ERR_INVALID
+ * (no such profile, or the machine contradicts it); LS_ERR_UNSUPPORTED (to_run: a GPU this build
+ * cannot use); LS_ERR_IO; LS_ERR_NO_MEMORY.
+ */
+ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware);
+
+/* NULL and a zeroed one are allowed. */
+void ls_hardware_close(ls_hardware *hardware);
+
+#endif
