@@ -180,6 +180,67 @@ static void close_finishes_and_accepts_null(void **state)
     ls_device_close(NULL);
 }
 
+/* ---- copies --------------------------------------------------------------------------------- */
+
+static void copies_move_bytes_and_are_counted(void **state)
+{
+    char from[1000], to[1000] = {0};
+    int64_t failed;
+    ls_device *d = open_device(2);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof from; i++) from[i] = (char)(i * 7);
+    assert_int_equal(ls_device_submit_copy(d, 1, 4, to, from, 600), LS_OK);
+    assert_int_equal(ls_device_submit_copy(d, 1, 5, to + 600, from + 600, 400), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_memory_equal(to, from, sizeof from);
+    assert_int_equal(ls_device_stats(d, 1).copied_bytes, 1000);
+    assert_int_equal(ls_device_stats(d, 0).copied_bytes, 0);
+    assert_int_equal(ls_device_running(d, 1), 5);
+    ls_device_close(d);
+}
+
+/* A clock that moves when somebody sleeps, and not else. */
+typedef struct virtual_clock {
+    atomic_uint_fast64_t ns;
+} virtual_clock;
+
+static uint64_t read_virtual(void *context)
+{
+    virtual_clock *clock = context;
+    return atomic_load(&clock->ns);
+}
+
+static void sleep_virtual(void *context, uint64_t ns)
+{
+    virtual_clock *clock = context;
+    if (ns > atomic_load(&clock->ns)) atomic_store(&clock->ns, ns);
+}
+
+static void throttled_copies_take_what_their_bytes_need(void **state)
+{
+    virtual_clock time = {123};
+    const ls_device_clock clock = {read_virtual, sleep_virtual, &time};
+    const ls_device_options options = {
+        .n_lanes = 2, .lane_threads = {1, 1}, .lane_bytes_per_s = {2e9, 0.0}, .clock = &clock};
+    static char from[100000], to[100000];
+    ls_device *d;
+    int64_t failed;
+
+    (void)state;
+    assert_int_equal(ls_device_open_cpu(&options, &d), LS_OK);
+    for (int i = 0; i < 10; i++) /* 10 times 50 us */
+        assert_int_equal(ls_device_submit_copy(d, 0, i, to, from, sizeof from), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(read_virtual(&time), 123 + 10 * 50000);
+    assert_int_equal(ls_device_submit_copy(d, 0, 10, to, from, 3), LS_OK); /* 1.5 ns: whole ones */
+    assert_int_equal(ls_device_submit_copy(d, 1, 11, to, from, sizeof from), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(read_virtual(&time),
+                     123 + 10 * 50000 + 1); /* the other lane is as fast as it goes */
+    ls_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +249,8 @@ int main(void)
         cmocka_unit_test(the_first_failure_drops_what_follows),
         cmocka_unit_test(a_failure_does_not_end_a_wait_early),
         cmocka_unit_test(an_op_runs_and_is_counted),
+        cmocka_unit_test(copies_move_bytes_and_are_counted),
+        cmocka_unit_test(throttled_copies_take_what_their_bytes_need),
         cmocka_unit_test(close_finishes_and_accepts_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,7 @@ static const char everything[] =
     "  groups: [{match: 'model.embed_tokens.*', lr_scale: 0.1}, {match: \"model.layers.[0-3].*\", "
     "frozen: true}]\n"
     "  skip_nonfinite_max: 0\n"
-    "memory: {weights: direct, ring_slots: auto, save: x+qkv+o, place: {}, "
+    "memory: {weights: direct, ring_slots: 7, save: x+qkv+o, place: {x: hbm, m: host}, "
     "threads: {compute: 2, optimizer: 1, copy: 3}}\n"
     "steps: 20\n"
     "seed: 281474976710656\n"
@@ -174,6 +174,10 @@ static void every_key_is_taken(void **state)
     assert_real(c.groups[1].lr_scale, 1);
     assert_int_equal(c.skip_nonfinite_max, 0);
     assert_int_equal(c.weights, LS_WEIGHTS_DIRECT);
+    assert_int_equal(c.ring_slots, 7);
+    assert_int_equal(c.places[LS_CLASS_X], 1 + LS_PLACE_HBM);
+    assert_int_equal(c.places[LS_CLASS_M], 1 + LS_PLACE_HOST);
+    assert_int_equal(c.places[LS_CLASS_O], 0);
     assert_int_equal(c.save, LS_SAVE_X_QKV_O);
     assert_int_equal(c.compute_threads, 2);
     assert_int_equal(c.optimizer_threads, 1);
@@ -273,23 +277,21 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"precision: fp8\n", LS_ERR_INVALID, "'fp8' is not known"},
         {"precision:\n", LS_ERR_INVALID, "r.yaml:5: precision: has no value; allowed: bf16, fp32"},
         /* known, but not in this version */
-        {"hardware: gh200-96gb-480gb\n", LS_ERR_UNSUPPORTED,
-         "r.yaml:5: hardware: 'gh200-96gb-480gb' is not supported by this version; allowed now: "
-         "auto, cpu"},
         {"rope_scaling: {type: yarn, factor: 8}\n", LS_ERR_UNSUPPORTED,
          "rope_scaling: a map is not supported by this version; allowed now: null"},
         {"batch: {accumulate_order: layer}\n", LS_ERR_UNSUPPORTED,
          "'layer' is not supported by this version; allowed now: auto, sequence"},
         {"optimizer: {moments: q8}\n", LS_ERR_UNSUPPORTED, "'q8' is not supported"},
         {"optimizer: {gradients: bf16}\n", LS_ERR_UNSUPPORTED, "allowed now: fp32"},
-        {"memory: {weights: stream}\n", LS_ERR_UNSUPPORTED, "allowed now: auto, resident, direct"},
+        {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
+        {"memory: {ring_slots: 1}\n", LS_ERR_INVALID, "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},
         {"memory: {save: o+x/4}\n", LS_ERR_UNSUPPORTED,
          "memory.save: 'o+x/4' is not supported by this version; allowed now: auto, x, x+o, "
          "x+qkv+o"},
         {"memory: {save: x/8}\n", LS_ERR_UNSUPPORTED, "'x/8' is not supported"},
         {"memory: {save: [{layers: 0-3, policy: x}]}\n", LS_ERR_UNSUPPORTED, "a list of policies"},
-        {"memory: {place: {x: host}}\n", LS_ERR_UNSUPPORTED,
-         "memory.place: placing a class is not"},
+        {"memory: {place: {x: hmb}}\n", LS_ERR_INVALID, "memory.place.x: "},
+        {"memory: {place: {batch: host}}\n", LS_ERR_INVALID, "memory.place.batch: unknown key"},
     };
 
     (void)state;
@@ -372,7 +374,6 @@ static void the_command_line_overrides_by_the_same_rules(void **state)
         {"steps=", LS_ERR_INVALID, "--set steps: is empty"},
         {"steps.x=1", LS_ERR_INVALID, "--set steps.x: steps: is a map, not one value"},
         {"optimizer.warmup_steps=1000", LS_ERR_INVALID, "--set optimizer.warmup_steps: 1000 is"},
-        {"hardware=cuda", LS_ERR_UNSUPPORTED, "--set hardware: 'cuda' is not supported"},
         {"model=models/byte-3m.yaml", LS_ERR_INVALID,
          "--set model: models/byte-3m.yaml does not exist"},
     };

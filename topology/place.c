@@ -54,10 +54,10 @@ static const rule rules_device[LS_CLASS_COUNT] = {
     [LS_CLASS_X] = {LS_PLACE_HOST, LS_MODE_STREAM,
                     "inputs of layers leave by the copy engine until backward wants them"},
     [LS_CLASS_O] = {LS_PLACE_HOST, LS_MODE_STREAM,
-                    "if saved: leaves by the copy engine until "
+                    "kept: leaves by the copy engine until "
                     "backward"},
     [LS_CLASS_KV] = {LS_PLACE_HOST, LS_MODE_STREAM,
-                     "one layer's on the device; if saved: leaves until backward"},
+                     "kept: leaves by the copy engine until backward"},
     [LS_CLASS_DKV] = {LS_PLACE_HBM, LS_MODE_DIRECT, "sums over the blocks of one layer"},
     [LS_CLASS_CHUNK] = {LS_PLACE_HBM, LS_MODE_DIRECT, "rows of the chunk at work"},
     [LS_CLASS_LOGITS] = {LS_PLACE_HBM, LS_MODE_DIRECT, "one tile of rows at a time"},
@@ -74,8 +74,8 @@ static const char *const reasons_host[LS_CLASS_COUNT] = {
     [LS_CLASS_V] = "updated in place",
     [LS_CLASS_GRAD] = "wait for the norm of all",
     [LS_CLASS_X] = "input of every layer, kept for backward",
-    [LS_CLASS_O] = "of a block, or of every layer if saved",
-    [LS_CLASS_KV] = "of one layer, or of every layer if saved",
+    [LS_CLASS_O] = "kept: attention is not recomputed",
+    [LS_CLASS_KV] = "kept: q, k, v are not recomputed",
     [LS_CLASS_DKV] = "sums over the blocks of one layer",
     [LS_CLASS_CHUNK] = "rows of the chunk at work",
     [LS_CLASS_LOGITS] = "one tile of rows at a time",
@@ -189,7 +189,7 @@ static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement)
 {
-    const ls_place *device = find_device_memory(machine);
+    const ls_place *device = machine != NULL ? find_device_memory(machine) : NULL;
     ls_placement p;
 
     LS_TRY(check_wish(wish, device != NULL));

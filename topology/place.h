@@ -91,7 +91,8 @@ typedef struct ls_placement_wish {
 struct ls_topology;
 
 /*
- * Decide, from the machine's first GPU (emulated or not), its memory and its link.
+ * Decide, from the machine's first GPU (emulated or not), its memory and its link; machine NULL:
+ * there is none to be used.
  * Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense there: the text names the key of the
  * run file); LS_ERR_UNSUPPORTED (nvme).
  */

@@ -243,7 +243,7 @@ ls_status ls_checkpoint_load(ls_trainer *trainer, const char *directory)
             ? read_optimizer(trainer, directory, state)
             : ls_json_get_whole(directory, state, "step", 0, LS_JSON_WHOLE_MAX, &trainer->step);
     cJSON_Delete(state);
-    return status;
+    return status == LS_OK ? ls_instance_fill_copies(&trainer->instance) : status;
 }
 
 ls_status ls_checkpoint_read_choices(const char *directory, ls_choices *choices,

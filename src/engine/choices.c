@@ -69,20 +69,28 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .param_context = (void *)c};
 }
 
-/* Bytes of the whole plan under these choices. */
-static ls_status measure_plan(const ls_decoder_options *options, uint64_t *bytes)
+/* Bytes of a place under these choices. */
+static ls_status measure_plan(const ls_decoder_options *options, const ls_placement *placement,
+                              ls_place_kind place, uint64_t *bytes)
 {
     ls_decoder decoder;
     ls_plan plan;
 
     LS_TRY(ls_decoder_build(options, &decoder));
-    const ls_status status = ls_plan_lower(&decoder.tape, NULL, &ls_ops_cpu, &plan);
+    const ls_status status = ls_plan_lower(&decoder.tape, placement, &ls_ops_cpu, &plan);
     if (status == LS_OK) {
-        *bytes = ls_plan_place_bytes(&plan, LS_PLACE_HOST);
+        *bytes = ls_plan_place_bytes(&plan, place);
         ls_plan_free(&plan);
     }
     ls_decoder_free(&decoder);
     return status;
+}
+
+/* Host memory of the hardware; NULL: of this machine. */
+static ls_host_memory read_memory(const ls_hardware *hardware)
+{
+    if (hardware == NULL) return ls_host_memory_read();
+    return (ls_host_memory){hardware->available_bytes[LS_PLACE_HOST], hardware->limit};
 }
 
 /* The residual stream alone: training keeps that of every layer, evaluation that of one. */
@@ -95,12 +103,12 @@ static double count_residual_bytes(const ls_run_config *config, const ls_model_c
 }
 
 static ls_status choose_save(const ls_run_config *config, const ls_model_config *model,
-                             ls_choices *choices)
+                             uint64_t available_bytes, ls_choices *choices)
 {
     static const struct {
         bool o, qkv;
     } policies[] = {{true, true}, {true, false}, {false, false}};
-    const uint64_t limit = ls_host_memory_read().available_bytes / 2;
+    const uint64_t limit = available_bytes / 2;
 
     /* No need to build long plans that save more than what is already too much. */
     if (count_residual_bytes(config, model, true) > (double)limit) return LS_OK;
@@ -109,7 +117,7 @@ static ls_status choose_save(const ls_run_config *config, const ls_model_config 
         choices->save_o = policies[p].o;
         choices->save_qkv = policies[p].qkv;
         const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
-        LS_TRY(measure_plan(&options, &bytes));
+        LS_TRY(measure_plan(&options, NULL, LS_PLACE_HOST, &bytes));
         if (bytes <= limit) break;
     }
     return LS_OK;
@@ -117,9 +125,9 @@ static ls_status choose_save(const ls_run_config *config, const ls_model_config 
 
 /* Refuse what cannot fit whatever is chosen, before such a plan is built. */
 static ls_status check_residuals(const ls_run_config *config, const ls_model_config *model,
-                                 bool train)
+                                 const ls_hardware *hardware, bool train)
 {
-    const ls_host_memory memory = ls_host_memory_read();
+    const ls_host_memory memory = read_memory(hardware);
     const double bytes = count_residual_bytes(config, model, train);
 
     if (bytes <= (double)memory.available_bytes) return LS_OK;
@@ -150,8 +158,55 @@ static ls_status check_plan_size(const ls_run_config *config, const ls_model_con
                    (long long)choices->chunk, T, 1e-6 * steps, bytes / 0x1p30);
 }
 
-ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model, bool train,
-                              ls_choices *choices)
+/* ---- placement ----------------------------------------------------------------------------- */
+
+static ls_placement_wish make_wish(const ls_run_config *config)
+{
+    static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
+                                          [LS_WEIGHTS_DIRECT] = LS_MODE_DIRECT,
+                                          [LS_WEIGHTS_STREAM] = LS_MODE_STREAM};
+    ls_placement_wish wish = {.ring_slots = config->ring_slots};
+
+    if (config->weights != LS_WEIGHTS_AUTO) {
+        wish.weights_given = true;
+        wish.weights = modes[config->weights];
+    }
+    for (int c = 0; c < LS_CLASS_COUNT; c++) {
+        wish.place_given[c] = config->places[c] > 0;
+        if (wish.place_given[c]) wish.places[c] = (ls_place_kind)(config->places[c] - 1);
+    }
+    return wish;
+}
+
+ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
+                           const ls_hardware *hardware, bool train, bool frozen,
+                           ls_choices *choices)
+{
+    const ls_topology *machine =
+        hardware != NULL && hardware->has_device ? hardware->topology : NULL;
+    ls_placement_wish wish = make_wish(config);
+    uint64_t bytes;
+
+    if (frozen && machine != NULL) {
+        wish.weights_given = true;
+        wish.weights = choices->placement.classes[LS_CLASS_WEIGHTS].mode;
+        wish.ring_slots = choices->placement.ring_slots;
+    }
+    LS_TRY(ls_placement_decide(machine, &wish, &choices->placement));
+    if (choices->placement.classes[LS_CLASS_WEIGHTS].mode != LS_MODE_RESIDENT) return LS_OK;
+    if (wish.weights_given || wish.place_given[LS_CLASS_WEIGHTS]) return LS_OK;
+
+    const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
+    LS_TRY(measure_plan(&options, &choices->placement, LS_PLACE_HBM, &bytes));
+    wish.weights_too_large = bytes > hardware->available_bytes[LS_PLACE_HBM];
+    return wish.weights_too_large ? ls_placement_decide(machine, &wish, &choices->placement)
+                                  : LS_OK;
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
+                              const ls_hardware *hardware, bool train, ls_choices *choices)
 {
     const int64_t T = config->sequence_tokens * config->sequences;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
@@ -165,16 +220,18 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     LS_TRY(check_plan_size(config, model, &made));
     made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
     made.save_qkv = config->save == LS_SAVE_X_QKV_O;
-    if (train && config->save == LS_SAVE_AUTO) LS_TRY(choose_save(config, model, &made));
+    if (train && config->save == LS_SAVE_AUTO)
+        LS_TRY(choose_save(config, model, read_memory(hardware).available_bytes, &made));
+    LS_TRY(ls_choices_place(config, model, hardware, train, false, &made));
     *choices = made;
     return LS_OK;
 }
 
-ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model, bool train,
-                          ls_choices *choices)
+ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model,
+                          const ls_hardware *hardware, bool train, ls_choices *choices)
 {
-    LS_TRY(check_residuals(config, model, train));
-    return ls_choices_make_any(config, model, train, choices);
+    LS_TRY(check_residuals(config, model, hardware, train));
+    return ls_choices_make_any(config, model, hardware, train, choices);
 }
 
 const char *ls_choices_save_name(const ls_choices *choices)

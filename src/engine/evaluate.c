@@ -50,17 +50,24 @@ ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
                       const char *checkpoint, const ls_job_options *options, ls_loss_stats *losses)
 {
-    const ls_trainer_options trainer_options = {.train = false, .stop = options->stop};
+    ls_hardware hardware;
+    const ls_trainer_options trainer_options = {
+        .train = false, .stop = options->stop, .hardware = &hardware};
     ls_trainer trainer;
+    ls_status status;
 
     if (config->valid.n_paths == 0 && config->valid_fraction <= 0.0)
         return LS_FAIL(LS_ERR_INVALID,
                        "data.valid: the run file names no held-out data; give data.valid or "
                        "data.valid_fraction");
-    LS_TRY(ls_trainer_open(config, model, &trainer_options, &trainer));
-    if (!options->quiet) ls_run_warnings_print(config, model);
-    ls_status status = ls_job_load(&trainer, checkpoint, options);
-    if (status == LS_OK) status = ls_trainer_eval(&trainer, INT64_MAX / 2, losses);
-    ls_trainer_close(&trainer);
+    LS_TRY(ls_hardware_open(config->hardware, true, &hardware));
+    status = ls_trainer_open(config, model, &trainer_options, &trainer);
+    if (status == LS_OK) {
+        if (!options->quiet) ls_run_warnings_print(config, model);
+        status = ls_job_load(&trainer, checkpoint, options);
+        if (status == LS_OK) status = ls_trainer_eval(&trainer, INT64_MAX / 2, losses);
+        ls_trainer_close(&trainer);
+    }
+    ls_hardware_close(&hardware);
     return status;
 }

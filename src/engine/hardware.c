@@ -41,12 +41,17 @@ static ls_status choose(ls_hardware *h)
     return status;
 }
 
+static bool has_device_memory(const ls_topology *machine)
+{
+    for (int i = 0; i < machine->n_places; i++)
+        if (machine->places[i].kind == LS_PLACE_HBM) return true;
+    return false;
+}
+
 /* Emulated hardware and the CPU run anywhere; others where the machine is that kind. */
 static ls_status open_profile(const ls_profile *profile, bool to_run, ls_hardware *h)
 {
-    const bool names_gpu = ls_topology_find_unit(&profile->machine, LS_UNIT_GPU) != NULL;
-
-    if (profile->emulated || !names_gpu) return describe(profile, h);
+    if (profile->emulated || !has_device_memory(&profile->machine)) return describe(profile, h);
     if (!to_run) {
         h->is_elsewhere = true;
         return describe(profile, h);

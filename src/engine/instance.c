@@ -94,10 +94,9 @@ ls_status ls_instance_fill_copies(ls_instance *instance)
     for (int32_t t = 0; t < instance->plan.n_tensors; t++) {
         const ls_plan_tensor *tensor = &instance->plan.tensors[t];
         if (tensor->source < 0) continue;
-        LS_TRY(ls_device_submit_copy(instance->device, LS_LANE_COPY_IN, -1,
-                                     ls_instance_tensor(instance, t),
-                                     ls_instance_tensor(instance, tensor->source),
-                                     tensor->span.bytes));
+        LS_TRY(ls_device_submit_copy(
+            instance->device, LS_LANE_COPY_IN, -1, ls_instance_tensor(instance, t),
+            ls_instance_tensor(instance, tensor->source), tensor->span.bytes));
     }
     return ls_device_sync(instance->device, &failed);
 }

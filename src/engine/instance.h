@@ -18,8 +18,8 @@ typedef struct ls_instance_options {
     ls_device_call *calls[LS_CALL_KIND_COUNT]; /* see executor.h; NULL: nothing is done */
     ls_stop_query *stop;                       /* may be NULL */
     void *stop_context;
-    const ls_placement *placement; /* NULL: all in host memory */
-    const ls_plan_limits *limits;  /* NULL: only what arenas find when they are opened */
+    const ls_placement *placement;          /* NULL: all in host memory */
+    const ls_plan_limits *limits;           /* NULL: only what arenas find when they are opened */
     double in_bytes_per_s, out_bytes_per_s; /* of copies; 0: as fast as they go */
     const ls_device_clock *clock;           /* that these go by; NULL: the real one */
 } ls_instance_options;
@@ -52,8 +52,8 @@ ls_status ls_instance_open(const ls_decoder_options *decoder_options,
 /* NULL and a zeroed instance are allowed. */
 void ls_instance_close(ls_instance *instance);
 
-/* Fill the copies that the plan keeps fresh (resident weights): after their sources were filled from
- * outside the plan, before the first segment. */
+/* Fill the copies that the plan keeps fresh (resident weights): after their sources were filled
+ * from outside the plan, before the first segment. */
 ls_status ls_instance_fill_copies(ls_instance *instance);
 
 /* Submit a segment, or wait for all that were submitted; see executor.h. */

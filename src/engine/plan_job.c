@@ -35,31 +35,43 @@ static ls_status print_report(const ls_plan_report *report, ls_plan_format forma
     return status;
 }
 
-static ls_status report_plan(const ls_run_config *config, const ls_choices *choices,
-                             const ls_decoder *decoder, ls_plan_format format, FILE *file)
+static ls_status report_plan(const ls_run_config *config, const ls_hardware *hardware,
+                             const ls_choices *choices, const ls_decoder *decoder,
+                             ls_plan_format format, FILE *file)
 {
     ls_plan_report report;
     ls_plan plan;
 
-    LS_TRY(ls_plan_lower(&decoder->tape, NULL, &ls_ops_cpu, &plan));
-    ls_status status = ls_plan_report_make(config, choices, decoder, &plan, &report);
+    LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, &ls_ops_cpu, &plan));
+    ls_status status = ls_plan_report_make(config, hardware, choices, decoder, &plan, &report);
     if (status == LS_OK) status = print_report(&report, format, file);
     if (status == LS_OK) status = ls_plan_report_verdict(&report);
     ls_plan_free(&plan);
     return status;
 }
 
-ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
-                      ls_plan_format format, FILE *file, const ls_job_options *options)
+static ls_status plan_on(const ls_run_config *config, const ls_model_config *model,
+                         const ls_hardware *hardware, ls_plan_format format, FILE *file)
 {
     ls_decoder decoder;
     ls_choices choices;
 
-    if (!options->quiet) ls_run_warnings_print(config, model);
-    LS_TRY(ls_choices_make_any(config, model, true, &choices));
+    LS_TRY(ls_choices_make_any(config, model, hardware, true, &choices));
     const ls_decoder_options decoder_options = ls_choices_decoder(config, model, &choices, true);
     LS_TRY(ls_decoder_build(&decoder_options, &decoder));
-    const ls_status status = report_plan(config, &choices, &decoder, format, file);
+    const ls_status status = report_plan(config, hardware, &choices, &decoder, format, file);
     ls_decoder_free(&decoder);
+    return status;
+}
+
+ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
+                      ls_plan_format format, FILE *file, const ls_job_options *options)
+{
+    ls_hardware hardware;
+
+    LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    if (!options->quiet) ls_run_warnings_print(config, model);
+    const ls_status status = plan_on(config, model, &hardware, format, file);
+    ls_hardware_close(&hardware);
     return status;
 }

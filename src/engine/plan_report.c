@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "choices.h"
-#include "host_memory.h"
 #include "text.h"
 
 /* ---- figures ------------------------------------------------------------------------------- */
@@ -31,10 +30,9 @@ static void count_model(const ls_run_config *c, const ls_decoder *decoder, ls_pl
 
 static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
 {
-    const ls_host_memory memory = ls_host_memory_read();
-
-    report->limit = memory.limit;
-    report->available.place_bytes[LS_PLACE_HOST] = memory.available_bytes;
+    report->limit = report->hardware->limit;
+    memcpy(report->available.place_bytes, report->hardware->available_bytes,
+           sizeof report->available.place_bytes);
     report->fits = true;
     for (int p = 0; p < LS_PLACE_COUNT; p++) {
         const uint64_t needed = ls_plan_place_bytes(plan, (ls_place_kind)p);
@@ -47,11 +45,12 @@ static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
     return LS_OK;
 }
 
-ls_status ls_plan_report_make(const ls_run_config *config, const ls_choices *choices,
-                              const ls_decoder *decoder, const ls_plan *plan,
-                              ls_plan_report *report)
+ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *hardware,
+                              const ls_choices *choices, const ls_decoder *decoder,
+                              const ls_plan *plan, ls_plan_report *report)
 {
-    ls_plan_report made = {.config = config, .plan = plan, .choices = *choices};
+    ls_plan_report made = {
+        .config = config, .hardware = hardware, .plan = plan, .choices = *choices};
 
     count_model(config, decoder, &made);
     LS_TRY(count_places(plan, &made));
@@ -81,28 +80,28 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
     return totals;
 }
 
-const char *ls_plan_report_reason(const ls_plan_report *report, ls_role role)
+/* O, and q, k, v, are a block's or a layer's at work unless they are saved: those never move. */
+static bool is_at_work(const ls_choices *c, ls_role role)
 {
-    const ls_choices *c = &report->choices;
+    return (role == LS_ROLE_O && !c->save_o) || (role == LS_ROLE_KV && !c->save_qkv);
+}
 
-    switch (role) {
-    case LS_ROLE_WEIGHTS: return "the cpu reads them where they lie";
-    case LS_ROLE_LO: return "the lower halves of the fp32 master";
-    case LS_ROLE_M:
-    case LS_ROLE_V: return "updated in place";
-    case LS_ROLE_GRAD: return "wait for the norm of all";
-    case LS_ROLE_X: return "input of every layer, kept for backward";
-    case LS_ROLE_O:
-        return c->save_o ? "kept: attention is not recomputed" : "recomputed block by block";
-    case LS_ROLE_KV: return c->save_qkv ? "kept: q, k, v are not recomputed" : "of one layer";
-    case LS_ROLE_DKV: return "sums over the blocks of one layer";
-    case LS_ROLE_CHUNK: return "rows of the chunk at work";
-    case LS_ROLE_LOGITS: return "one tile of rows at a time";
-    case LS_ROLE_BATCH: return "tokens, targets, tables, control";
-    case LS_ROLE_STAGING: return "scratch of reductions and libraries";
-    case LS_ROLE_COUNT: break;
-    }
-    return "";
+ls_class_row ls_plan_report_class(const ls_plan_report *r, ls_role role, ls_place_kind place)
+{
+    const ls_class_placement *class = &r->choices.placement.classes[role];
+    const char *const direct = ls_mode_name(LS_MODE_DIRECT), *const mode =
+                                                                 ls_mode_name(class->mode);
+    const uint64_t bytes = ls_plan_role_bytes(r->plan, place, role);
+
+    if (is_at_work(&r->choices, role))
+        return (ls_class_row){bytes, direct,
+                              role == LS_ROLE_O ? "recomputed block by block" : "of one layer"};
+    if (place == class->place) return (ls_class_row){bytes, mode, class->reason};
+    if (class->mode == LS_MODE_STREAM)
+        return (ls_class_row){bytes, mode, "slots to pass through, and what is at work"};
+    if (class->mode == LS_MODE_RESIDENT)
+        return (ls_class_row){bytes, mode, "the copy that kernels read"};
+    return (ls_class_row){bytes, direct, class->reason};
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -127,9 +126,11 @@ static void print_place(const ls_plan_report *r, ls_place_kind place, FILE *file
 
     fprintf(file, "memory: %s\n", ls_place_name(place));
     for (ls_role role = 0; role < LS_ROLE_COUNT; role++) {
-        const uint64_t bytes = ls_plan_role_bytes(r->plan, place, role);
-        sum += bytes;
-        if (bytes > 0) print_bytes(file, ls_role_name(role), bytes, ls_plan_report_reason(r, role));
+        const ls_class_row row = ls_plan_report_class(r, role, place);
+        char note[2 * LS_PLACEMENT_REASON_BYTES];
+        sum += row.bytes;
+        snprintf(note, sizeof note, "%-8s  %s", row.mode, row.reason);
+        if (row.bytes > 0) print_bytes(file, ls_role_name(role), row.bytes, note);
     }
     snprintf(saved, sizeof saved, "-%s", ls_text_bytes(text, sizeof text, shared));
     print_row(file, "shared", saved, "saved: lives that do not overlap");
@@ -181,10 +182,14 @@ static const char *print_threads(char *buffer, size_t size, int n)
 static void print_choices(const ls_plan_report *r, FILE *file)
 {
     const ls_choices *c = &r->choices;
+    const ls_class_placement *weights = &c->placement.classes[LS_CLASS_WEIGHTS];
     char compute[16], optimizer[16];
 
-    fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights direct\n",
-            (long long)c->chunk, (long long)c->query_block, ls_choices_save_name(c));
+    fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights %s", (long long)c->chunk,
+            (long long)c->query_block, ls_choices_save_name(c), ls_mode_name(weights->mode));
+    if (weights->mode == LS_MODE_STREAM)
+        fprintf(file, " through %lld layers' slots", (long long)c->placement.ring_slots);
+    fputc('\n', file);
     fprintf(file, "threads: compute %s, optimizer %s\n",
             print_threads(compute, sizeof compute, c->compute_threads),
             print_threads(optimizer, sizeof optimizer, c->optimizer_threads));
@@ -207,8 +212,10 @@ void ls_plan_report_print(const ls_plan_report *r, FILE *file)
 {
     char tokens[LS_TEXT_BYTES], length[LS_TEXT_BYTES];
 
-    fprintf(file, "model: %s, %.4gM parameters\n", r->config->model_path,
-            1e-6 * (double)r->parameters);
+    fprintf(file, "model: %s, %.4gM parameters\nhardware: %s%s%s\n", r->config->model_path,
+            1e-6 * (double)r->parameters, r->hardware->profile,
+            r->hardware->topology->profile_reason[0] != '\0' ? ": " : "",
+            r->hardware->topology->profile_reason);
     fprintf(file, "step: %s tokens, %lld x %lld sequences of %s; %.4g model TFLOP\n\n",
             ls_text_count(tokens, sizeof tokens, r->tokens), (long long)r->config->accumulate,
             (long long)r->config->sequences,

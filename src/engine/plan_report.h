@@ -15,13 +15,14 @@
 
 typedef struct ls_plan_report {
     const ls_run_config *config;
+    const ls_hardware *hardware;
     const ls_plan *plan;
     ls_choices choices;
     int64_t parameters;
     int64_t tokens;           /* of an optimizer step, none of them padding */
     double pairs;             /* (query, key), if every sequence is one document */
     double flops_model;       /* 6 N_mat tokens + 12 H K L pairs */
-    const char *limit;        /* which limit of the host's memory it is */
+    const char *limit;        /* which limit of host memory it is */
     ls_plan_limits available; /* what each place has to give */
     uint64_t short_bytes[LS_PLACE_COUNT];
     uint64_t shared_bytes[LS_PLACE_COUNT];
@@ -35,9 +36,9 @@ typedef struct ls_plan_report {
  * Returns LS_OK, whether it fits or not; LS_ERR_INVALID (the plan is wrong: a bug),
  * LS_ERR_NO_MEMORY (for the check itself).
  */
-ls_status ls_plan_report_make(const ls_run_config *config, const ls_choices *choices,
-                              const ls_decoder *decoder, const ls_plan *plan,
-                              ls_plan_report *report);
+ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *hardware,
+                              const ls_choices *choices, const ls_decoder *decoder,
+                              const ls_plan *plan, ls_plan_report *report);
 
 /* Tables, then the verdict. */
 void ls_plan_report_print(const ls_plan_report *report, FILE *file);
@@ -48,8 +49,14 @@ ls_status ls_plan_report_to_json(const ls_plan_report *report, cJSON **json);
 /* LS_OK, or LS_ERR_NO_MEMORY with what is short and what may be done about it. */
 ls_status ls_plan_report_verdict(const ls_plan_report *report);
 
-/* What the classes of this role are for, in a few words. */
-const char *ls_plan_report_reason(const ls_plan_report *report, ls_role role);
+/* What a class has there: bytes, how it is used, why it is there. */
+typedef struct ls_class_row {
+    uint64_t bytes;
+    const char *mode; /* "direct", ...; of slots and copies in device memory that of their class */
+    const char *reason;
+} ls_class_row;
+
+ls_class_row ls_plan_report_class(const ls_plan_report *report, ls_role role, ls_place_kind place);
 
 /* Totals over the steps of a segment. */
 typedef struct ls_segment_totals {

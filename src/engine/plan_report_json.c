@@ -33,19 +33,17 @@ static ls_status add_places(cJSON *json, const char *key, const uint64_t bytes[L
 static ls_status add_class(const ls_plan_report *r, ls_role role, ls_place_kind place,
                            cJSON *classes)
 {
-    const uint64_t bytes = ls_plan_role_bytes(r->plan, place, role);
+    const ls_class_row row = ls_plan_report_class(r, role, place);
     cJSON *object;
 
-    if (bytes == 0) return LS_OK;
+    if (row.bytes == 0) return LS_OK;
     object = cJSON_CreateObject();
     LS_TRY(ls_json_append(classes, object));
     LS_TRY(add_text(object, "class", ls_role_name(role)));
     LS_TRY(add_text(object, "place", ls_place_name(place)));
-    LS_TRY(ls_json_add(object, "mode",
-                       role == LS_ROLE_WEIGHTS ? cJSON_CreateString("direct")
-                                               : cJSON_CreateNull())); /* weights alone have one */
-    LS_TRY(add_number(object, "bytes", (double)bytes));
-    return add_text(object, "reason", ls_plan_report_reason(r, role));
+    LS_TRY(add_text(object, "mode", row.mode));
+    LS_TRY(add_number(object, "bytes", (double)row.bytes));
+    return add_text(object, "reason", row.reason);
 }
 
 static ls_status add_memory(const ls_plan_report *r, cJSON *json)
@@ -75,13 +73,17 @@ static ls_status add_threads(cJSON *object, const char *key, int n)
 static ls_status add_choices(const ls_plan_report *r, cJSON *json)
 {
     const ls_choices *c = &r->choices;
+    const ls_place_mode weights = c->placement.classes[LS_CLASS_WEIGHTS].mode;
     cJSON *object = cJSON_CreateObject(), *threads = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(json, "choices", object));
     LS_TRY(add_number(object, "chunk", (double)c->chunk));
     LS_TRY(add_number(object, "query_block", (double)c->query_block));
-    LS_TRY(add_text(object, "weights", "direct"));
-    LS_TRY(ls_json_add(object, "ring_slots", cJSON_CreateNull()));
+    LS_TRY(add_text(object, "weights", ls_mode_name(weights)));
+    LS_TRY(ls_json_add(object, "ring_slots",
+                       weights == LS_MODE_STREAM
+                           ? ls_json_create_exact((double)c->placement.ring_slots)
+                           : cJSON_CreateNull()));
     LS_TRY(add_text(object, "save", ls_choices_save_name(c)));
     LS_TRY(add_text(object, "accumulate_order", "sequence"));
     LS_TRY(ls_json_add(object, "threads", threads));
@@ -126,7 +128,7 @@ static ls_status fill(const ls_plan_report *r, cJSON *json)
                                         "tflops_alst",  "lane_busy_s",   "energy_j"};
 
     LS_TRY(ls_json_add(json, "fits", cJSON_CreateBool(r->fits)));
-    LS_TRY(add_text(json, "profile", "cpu"));
+    LS_TRY(add_text(json, "profile", r->hardware->profile));
     LS_TRY(add_text(json, "model", r->config->model_path));
     LS_TRY(add_number(json, "parameters", (double)r->parameters));
     LS_TRY(add_number(json, "tokens", (double)r->tokens));

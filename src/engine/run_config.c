@@ -275,12 +275,7 @@ static ls_status check_schedule(const ls_yaml_node *root, const ls_run_config *c
 static ls_status check_place(const ls_yaml_node *root, const ls_run_config *config)
 {
     struct stat about;
-    char quoted[LS_TEXT_BYTES];
 
-    if (strcmp(config->hardware, "auto") != 0 && strcmp(config->hardware, "cpu") != 0)
-        return fail_key(root, "hardware", LS_ERR_UNSUPPORTED,
-                        "%s is not supported by this version; allowed now: auto, cpu",
-                        ls_text_quote(quoted, sizeof quoted, config->hardware));
     if (config->pretrained && (stat(config->model_path, &about) != 0 || !S_ISDIR(about.st_mode)))
         return fail_key(root, "init", LS_ERR_INVALID,
                         "pretrained, but model %s is no directory with weights; allowed: random, "

@@ -22,6 +22,7 @@
 
 #include "dtype.h"
 #include "loader.h"
+#include "place.h"
 #include "schedule.h"
 #include "status.h"
 #include "tokens.h"
@@ -42,6 +43,7 @@ typedef enum ls_weights_mode {
     LS_WEIGHTS_AUTO = 0,
     LS_WEIGHTS_RESIDENT,
     LS_WEIGHTS_DIRECT,
+    LS_WEIGHTS_STREAM,
 } ls_weights_mode;
 
 typedef enum ls_save_policy {
@@ -54,7 +56,7 @@ typedef enum ls_save_policy {
 typedef struct ls_run_config {
     char *model_path; /* resolved: opens as it stands */
     bool pretrained;  /* init: weights from the model directory */
-    char *hardware;   /* "auto" or "cpu" */
+    char *hardware;   /* "auto", a profile's name or its file */
     ls_dtype precision;
     bool fast; /* determinism: unordered vendor kernels are allowed */
 
@@ -80,7 +82,8 @@ typedef struct ls_run_config {
     int64_t skip_nonfinite_max;
 
     ls_weights_mode weights;
-    int ring_slots; /* 0: auto */
+    int64_t ring_slots;         /* 0: auto */
+    int places[LS_CLASS_COUNT]; /* memory.place: 1 + ls_place_kind; 0: not given */
     ls_save_policy save;
     int64_t compute_threads, optimizer_threads, copy_threads; /* 0: auto */
 

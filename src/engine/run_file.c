@@ -63,6 +63,23 @@ static ls_status add_machine(cJSON *run)
     return add_text(machine, "architecture", system.machine);
 }
 
+/* Where each class lives, and how it is used there. */
+static ls_status add_placement(const ls_placement *placement, cJSON *plan)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(plan, "placement", object));
+    for (int c = 0; c < LS_CLASS_COUNT; c++) {
+        const ls_class_placement *class = &placement->classes[c];
+        cJSON *where = cJSON_CreateObject();
+        LS_TRY(ls_json_add(object, ls_class_name((ls_tensor_class)c), where));
+        LS_TRY(add_text(where, "place", ls_place_name(class->place)));
+        LS_TRY(add_text(where, "mode", ls_mode_name(class->mode)));
+    }
+    if (!placement->has_device) return LS_OK;
+    return add_number(plan, "ring_slots", (double)placement->ring_slots);
+}
+
 static ls_status add_plan(const ls_trainer *t, cJSON *run)
 {
     const ls_plan *plan = &t->instance.plan;
@@ -70,6 +87,7 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
 
     LS_TRY(ls_json_add(run, "plan", object));
     LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
+    LS_TRY(add_number(object, "hbm_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HBM)));
     LS_TRY(add_number(object, "host_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST)));
     cJSON *classes = cJSON_CreateObject();
     LS_TRY(ls_json_add(object, "classes", classes));
@@ -78,6 +96,7 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
                           (double)ls_plan_role_bytes(plan, LS_PLACE_HOST, role)));
     LS_TRY(add_number(object, "chunk", (double)t->choices.chunk));
     LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
+    LS_TRY(add_placement(&t->choices.placement, object));
     return add_text(object, "save", ls_choices_save_name(&t->choices));
 }
 
@@ -112,22 +131,30 @@ static ls_status add_warnings(const ls_trainer *t, cJSON *run)
 }
 
 /* Why a key of the record is null. */
-static ls_status add_missing(cJSON *run)
+static ls_status add_missing(const ls_trainer *t, cJSON *run)
 {
     static const char *const reasons[][2] = {
         {"energy_j", "this build has no power meters"},
         {"predicted_step_s", "this build has no simulator"},
-        {"mfu_causal", "the cpu profile states no peak FLOP/s"},
-        {"mfu_megatron", "the cpu profile states no peak FLOP/s"},
-        {"bytes", "the cpu device computes in place: no copy lanes are used"},
-        {"peak_bytes.hbm", "no device memory on the cpu device"},
+        {"mfu_causal", "the profile states no peak FLOP/s of the unit that computes"},
+        {"mfu_megatron", "the profile states no peak FLOP/s of the unit that computes"},
+        {"bytes.disk_in", "bytes read from files are not counted"},
+        {"bytes.disk_out", "bytes written to files are not counted"},
         {"peak_bytes.nvme", "no tensor is placed on disk"},
+    };
+    static const char *const without_device[][2] = {
+        {"bytes.copy_in", "the cpu device computes in place: no copy lanes are used"},
+        {"bytes.copy_out", "the cpu device computes in place: no copy lanes are used"},
+        {"peak_bytes.hbm", "no device memory on the cpu device"},
     };
     cJSON *missing = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(run, "missing", missing));
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         LS_TRY(add_text(missing, reasons[i][0], reasons[i][1]));
+    if (t->choices.placement.has_device) return LS_OK;
+    for (size_t i = 0; i < sizeof without_device / sizeof without_device[0]; i++)
+        LS_TRY(add_text(missing, without_device[i][0], without_device[i][1]));
     return LS_OK;
 }
 
@@ -146,7 +173,8 @@ static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const 
     LS_TRY(add_text(run, "command", "train"));
     LS_TRY(add_number(run, "attempt", attempt));
     LS_TRY(add_text(run, "started", started));
-    LS_TRY(add_text(run, "hardware", "cpu"));
+    LS_TRY(add_text(run, "hardware",
+                    t->options.hardware != NULL ? t->options.hardware->profile : "cpu"));
     LS_TRY(ls_json_add(run, "config", cJSON_Duplicate(config_json, true)));
     LS_TRY(add_model(t, run));
     LS_TRY(add_machine(run));
@@ -158,7 +186,7 @@ static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const 
     LS_TRY(add_text(build, "attention",
                     ops->kernel_name(LS_OP_attention_forward, t->config->precision)));
     LS_TRY(add_warnings(t, run));
-    return add_missing(run);
+    return add_missing(t, run);
 }
 
 ls_status ls_run_file_write(const ls_trainer *trainer, const cJSON *config_json,

@@ -80,6 +80,21 @@ static cJSON *create_groups(const ls_run_config *config)
     return array;
 }
 
+static cJSON *create_places(const ls_run_config *config)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    for (int c = 0; object != NULL && c < LS_CLASS_COUNT; c++) {
+        if (config->places[c] == 0) continue;
+        if (cJSON_AddStringToObject(object, ls_class_name((ls_tensor_class)c),
+                                    ls_place_name((ls_place_kind)(config->places[c] - 1))) != NULL)
+            continue;
+        cJSON_Delete(object);
+        return NULL;
+    }
+    return object;
+}
+
 static cJSON *create_threads(const ls_run_config *config)
 {
     static const char *const keys[] = {"compute", "optimizer", "copy"};
@@ -131,7 +146,7 @@ cJSON *ls_run_field_to_json(const ls_run_field *field, const ls_run_config *conf
     case LS_RUN_NULL: return cJSON_CreateNull();
     case LS_RUN_BINS: return create_bins(config);
     case LS_RUN_GROUPS: return create_groups(config);
-    case LS_RUN_PLACE: return cJSON_CreateObject();
+    case LS_RUN_PLACE: return create_places(config);
     case LS_RUN_THREADS: return create_threads(config);
     case LS_RUN_STEP_LIST: return create_step_list(config);
     }

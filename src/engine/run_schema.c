@@ -38,7 +38,6 @@ static const char *const moments[] = {"fp32", "bf16", "q8", "q4"};
 static const char *const gradients[] = {"fp32", "bf16"};
 static const char *const weights_modes[] = {"auto", "resident", "direct", "stream"};
 static const char *const saves[] = {"auto", "x", "x+o", "x+qkv+o"};
-static const char *const autos[] = {"auto"};
 static const char *const powers[] = {"off", "auto"};
 
 static const ls_run_field fields[] = {
@@ -46,7 +45,8 @@ static const ls_run_field fields[] = {
      .about = "a model YAML, or a Hugging Face directory"},
     {"init", LS_RUN_SWITCH, AT(pretrained), "random", WORDS(inits),
      .about = "where the first weights come from"},
-    {"hardware", LS_RUN_TEXT, AT(hardware), "auto", .about = "auto or cpu"},
+    {"hardware", LS_RUN_TEXT, AT(hardware), "auto", .resume = LS_RUN_MAY_REPLAN,
+     .about = "auto, a profile of configs/hardware by name, or a file"},
     {"precision", LS_RUN_WORD, AT(precision), "bf16", WORDS(precisions), .values = precision_dtypes,
      .about = "of weights and activations; sums are fp32 or wider"},
     {"determinism", LS_RUN_SWITCH, AT(fast), "exact", WORDS(determinisms),
@@ -112,14 +112,15 @@ static const ls_run_field fields[] = {
     {"optimizer.skip_nonfinite_max", LS_RUN_WHOLE, AT(skip_nonfinite_max), "10", .most = 1 << 20,
      .about = "consecutive skipped steps before training stops"},
 
-    {"memory.weights", LS_RUN_WORD, AT(weights), "auto", SOME_WORDS(weights_modes, 3),
+    {"memory.weights", LS_RUN_WORD, AT(weights), "auto", WORDS(weights_modes),
      .resume = LS_RUN_MAY_REPLAN, .about = "where weights are while they are used"},
-    {"memory.ring_slots", LS_RUN_WORD, AT(ring_slots), "auto", WORDS(autos),
-     .resume = LS_RUN_MAY_REPLAN, .about = "layers of weights on the device at once"},
+    {"memory.ring_slots", LS_RUN_COUNT_AUTO, AT(ring_slots), "auto", .resume = LS_RUN_MAY_REPLAN,
+     .least = LS_RING_SLOTS_MIN, .most = LS_RING_SLOTS_MAX,
+     .about = "layers of weights on the device at once"},
     {"memory.save", LS_RUN_SAVE, AT(save), "auto", WORDS(saves), .resume = LS_RUN_MAY_REPLAN,
      .about = "what forward keeps for backward"},
     {"memory.place", LS_RUN_PLACE, 0, "{}", .resume = LS_RUN_MAY_REPLAN,
-     .about = "places of tensor classes"},
+     .about = "places of tensor classes: {x: hbm, ...}"},
     {"memory.threads", LS_RUN_THREADS, 0, "auto", .resume = LS_RUN_MAY_CHANGE, .least = 1,
      .most = 4096, .about = "auto, or threads of each lane"},
 

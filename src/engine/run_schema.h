@@ -23,7 +23,7 @@ typedef enum ls_run_kind {
     LS_RUN_BINS,       /* position_bins and position_bins_count */
     LS_RUN_GROUPS,     /* groups and n_groups */
     LS_RUN_SAVE,       /* ls_save_policy: words, and policies that are refused */
-    LS_RUN_PLACE,      /* must be {} in this version */
+    LS_RUN_PLACE,      /* places: class to place */
     LS_RUN_THREADS,    /* compute_threads, optimizer_threads, copy_threads */
     LS_RUN_STEP_LIST,  /* trace_steps and n_trace_steps */
 } ls_run_kind;

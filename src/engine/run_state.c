@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "json.h"
 
@@ -46,7 +47,10 @@ static ls_status add_choices(const ls_choices *c, cJSON *state)
     LS_TRY(add_number(choices, "query_block", c->query_block));
     LS_TRY(add_number(choices, "loss_rows", c->loss_rows));
     LS_TRY(ls_json_add(choices, "save_o", cJSON_CreateBool(c->save_o)));
-    return ls_json_add(choices, "save_qkv", cJSON_CreateBool(c->save_qkv));
+    LS_TRY(ls_json_add(choices, "save_qkv", cJSON_CreateBool(c->save_qkv)));
+    const char *weights = ls_mode_name(c->placement.classes[LS_CLASS_WEIGHTS].mode);
+    LS_TRY(ls_json_add(choices, "weights", cJSON_CreateString(weights)));
+    return add_number(choices, "ring_slots", c->placement.ring_slots);
 }
 
 static ls_status fill_state(const ls_trainer *t, const ls_position *position,
@@ -135,6 +139,24 @@ ls_status ls_run_state_read_position(const char *name, const cJSON *state, uint3
     return LS_OK;
 }
 
+/* Only what was free to choose; the rest of the placement follows from config and machine. */
+static ls_status read_weights(const char *name, const cJSON *choices, ls_placement *placement)
+{
+    const char *weights;
+    int mode = 0;
+
+    LS_TRY(ls_json_get_text(name, choices, "weights", &weights));
+    while (mode < LS_MODE_COUNT && strcmp(weights, ls_mode_name((ls_place_mode)mode)) != 0) mode++;
+    if (mode == LS_MODE_COUNT)
+        return LS_FAIL(LS_ERR_CORRUPT,
+                       "%s: choices.weights is '%s'; allowed: direct, stream, "
+                       "resident",
+                       name, weights);
+    placement->classes[LS_CLASS_WEIGHTS].mode = (ls_place_mode)mode;
+    return ls_json_get_whole(name, choices, "ring_slots", 0, LS_RING_SLOTS_MAX,
+                             &placement->ring_slots);
+}
+
 ls_status ls_run_state_read_choices(const char *name, const cJSON *state, ls_choices *choices)
 {
     ls_choices read = {0};
@@ -146,6 +168,7 @@ ls_status ls_run_state_read_choices(const char *name, const cJSON *state, ls_cho
     LS_TRY(ls_json_get_whole(name, o, "loss_rows", 1, LS_JSON_WHOLE_MAX, &read.loss_rows));
     LS_TRY(ls_json_get_bool(name, o, "save_o", &read.save_o));
     LS_TRY(ls_json_get_bool(name, o, "save_qkv", &read.save_qkv));
+    LS_TRY(read_weights(name, o, &read.placement));
     *choices = read;
     return LS_OK;
 }

@@ -199,14 +199,35 @@ static ls_status read_save(const ls_run_field *field, const ls_yaml_node *node,
     return read_word(field, node, &config->save);
 }
 
-static ls_status read_place(const ls_yaml_node *node)
+/* The classes that the contract names: all but the batch. */
+static size_t list_classes(const char *names[LS_CLASS_COUNT], ls_tensor_class *classes)
 {
-    static const char *const classes[] = {"weights", "lo", "m",   "v",     "grad",   "x",
-                                          "o",       "kv", "dkv", "chunk", "logits", "staging"};
+    size_t n = 0;
+    for (int c = 0; c < LS_CLASS_COUNT; c++) {
+        if (c == LS_CLASS_BATCH) continue;
+        names[n] = ls_class_name((ls_tensor_class)c);
+        classes[n++] = (ls_tensor_class)c;
+    }
+    return n;
+}
 
+static ls_status read_place(const ls_yaml_node *node, ls_run_config *config)
+{
+    const char *names[LS_CLASS_COUNT], *places[LS_PLACE_COUNT];
+    ls_tensor_class classes[LS_CLASS_COUNT];
+    const size_t n = list_classes(names, classes);
+
+    for (int p = 0; p < LS_PLACE_COUNT; p++) places[p] = ls_place_name((ls_place_kind)p);
     LS_TRY(ls_yaml_get_map(node));
-    LS_TRY(ls_yaml_check_keys(node, classes, sizeof classes / sizeof classes[0]));
-    return node->n_children == 0 ? LS_OK : refuse_value(node, "placing a class", "{}");
+    LS_TRY(ls_yaml_check_keys(node, names, n));
+    for (size_t i = 0; i < n; i++) {
+        const ls_yaml_node *class = ls_yaml_find(node, names[i]);
+        size_t place;
+        if (class == NULL) continue;
+        LS_TRY(ls_yaml_get_word(class, places, LS_PLACE_COUNT, &place));
+        config->places[classes[i]] = 1 + (int)place;
+    }
+    return LS_OK;
 }
 
 static ls_status read_threads(const ls_run_field *field, const ls_yaml_node *node,
@@ -274,7 +295,7 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
     case LS_RUN_BINS: return read_bins(field, node, config);
     case LS_RUN_GROUPS: return read_groups(node, config);
     case LS_RUN_SAVE: return read_save(field, node, config);
-    case LS_RUN_PLACE: return read_place(node);
+    case LS_RUN_PLACE: return read_place(node, config);
     case LS_RUN_THREADS: return read_threads(field, node, config);
     case LS_RUN_STEP_LIST: return read_step_list(field, node, config);
     }

@@ -32,6 +32,7 @@ typedef struct training {
     const ls_train_options *train;
     const ls_job_options *options;
     cJSON *config_json;
+    ls_hardware hardware;
     ls_trainer trainer;
     ls_loss_stats eval_losses;
     int attempt;
@@ -77,6 +78,10 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .mfu_causal = (double)NAN,
         .mfu_megatron = (double)NAN,
         .tflops_alst = 1e-12 * ls_trainer_alst_flops(&t->trainer, r->tokens) / r->seconds,
+        .has_device = t->trainer.choices.placement.has_device,
+        .bytes_copy_in = r->copied_bytes[LS_LANE_COPY_IN],
+        .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
+        .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
         .peak_bytes_host = ls_process_resident_bytes_peak(),
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
         .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
@@ -211,6 +216,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         .stop = t->options->stop,
         .deadline = t->train->deadline,
         .config_json = t->config_json,
+        .hardware = &t->hardware,
         .events = {.step = step_done, .saved = save_done, .context = t},
     };
     ls_choices choices;
@@ -223,7 +229,10 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
                                          NULL));
     if (directory != NULL) {
         status = adopt_choices(t, directory, &choices);
-        if (!t->train->replan) options.choices = &choices;
+        if (status == LS_OK && !t->train->replan) {
+            status = ls_choices_place(t->config, model, &t->hardware, true, true, &choices);
+            options.choices = &choices;
+        }
     }
     if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
     if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
@@ -267,6 +276,7 @@ static ls_status open_run(training *t, const ls_model_config *model)
 static void close_run(training *t)
 {
     ls_trainer_close(&t->trainer); /* first: events need the others */
+    ls_hardware_close(&t->hardware);
     ls_progress_close(&t->progress);
     ls_record_close(t->record);
     ls_loss_stats_close(&t->eval_losses);
@@ -356,7 +366,7 @@ static ls_status run_steps(training *t)
 /* The plan, then whether the data can be read. */
 static ls_status dry_run(training *t, const ls_model_config *model)
 {
-    const ls_trainer_options options = {.train = true};
+    const ls_trainer_options options = {.train = true, .hardware = &t->hardware};
     LS_TRY(ls_job_plan(t->config, model, LS_PLAN_TABLES, stdout, t->options));
     return ls_trainer_open(t->config, model, &options, &t->trainer);
 }
@@ -372,6 +382,11 @@ static void note_start(training *t)
         (long long)(t->config->sequence_tokens * t->config->sequences * t->config->accumulate),
         ls_choices_save_name(&t->trainer.choices),
         (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
+    if (t->trainer.choices.placement.has_device)
+        ls_progress_note(&t->progress, "hardware %s: %.0f MiB of device memory, weights %s",
+                         t->hardware.profile,
+                         (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HBM) / 0x1p20,
+                         ls_mode_name(t->trainer.choices.placement.classes[LS_CLASS_WEIGHTS].mode));
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
                      ops->kernel_name(LS_OP_matmul, t->config->precision),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision));
@@ -400,9 +415,10 @@ ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model
 
     pthread_mutex_init(&t.mutex, NULL);
     t.progress = ls_progress_open(config->schedule.steps, options->quiet);
-    if (train->dry_run) {
+    status = ls_hardware_open(config->hardware, true, &t.hardware);
+    if (status == LS_OK && train->dry_run) {
         status = dry_run(&t, model);
-    } else {
+    } else if (status == LS_OK) {
         status = open_run(&t, model);
         if (status == LS_OK) {
             note_start(&t);

@@ -98,12 +98,16 @@ static ls_status set_rate(void *context, int64_t chunk)
 }
 
 /* Lane times since the step before; evaluations in between are not the step's. */
-static void take_lane_times(ls_trainer *t, double *busy_s)
+static void take_lane_times(ls_trainer *t, ls_step_result *r)
 {
     for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-        const uint64_t busy_ns = ls_device_stats(t->instance.device, lane).busy_ns;
-        if (busy_s != NULL) busy_s[lane] = 1e-9 * (double)(busy_ns - t->lane_busy_ns[lane]);
-        t->lane_busy_ns[lane] = busy_ns;
+        const ls_lane_stats stats = ls_device_stats(t->instance.device, lane);
+        if (r != NULL) {
+            r->lane_busy_s[lane] = 1e-9 * (double)(stats.busy_ns - t->lane_busy_ns[lane]);
+            r->copied_bytes[lane] = stats.copied_bytes - t->lane_copied_bytes[lane];
+        }
+        t->lane_busy_ns[lane] = stats.busy_ns;
+        t->lane_copied_bytes[lane] = stats.copied_bytes;
     }
 }
 
@@ -139,7 +143,7 @@ static ls_status report_step(void *context, int64_t chunk)
     r.clipped = !r.skipped && control->coefficient < 1.0f;
     r.grad_norm_clipped =
         r.clipped ? control->grad_norm * (double)control->coefficient : control->grad_norm;
-    take_lane_times(t, r.lane_busy_s);
+    take_lane_times(t, &r);
     atomic_store(&t->step_seconds, r.seconds);
     atomic_store(&t->last_loss, r.loss);
     if (atomic_load(&t->hopeless_step) > 0) return LS_OK;
@@ -249,20 +253,29 @@ static ls_status open_data(ls_trainer *t)
 
 static ls_status open_parts(ls_trainer *t)
 {
-    const ls_instance_options instance = {.compute_threads = t->choices.compute_threads,
-                                          .optimizer_threads = t->choices.optimizer_threads,
-                                          .calls = {[LS_CALL_BATCH] = fill_batch,
-                                                    [LS_CALL_LOSS] = collect_losses,
-                                                    [LS_CALL_SCHEDULE] = set_rate,
-                                                    [LS_CALL_REPORT] = report_step,
-                                                    [LS_CALL_SAVE_BEGIN] = begin_save,
-                                                    [LS_CALL_SAVE] = save_tensor,
-                                                    [LS_CALL_SAVE_END] = end_save},
-                                          .stop = should_stop,
-                                          .stop_context = t};
+    const ls_hardware *hardware = t->options.hardware;
+    ls_plan_limits limits;
+    ls_instance_options instance = {.compute_threads = t->choices.compute_threads,
+                                    .optimizer_threads = t->choices.optimizer_threads,
+                                    .calls = {[LS_CALL_BATCH] = fill_batch,
+                                              [LS_CALL_LOSS] = collect_losses,
+                                              [LS_CALL_SCHEDULE] = set_rate,
+                                              [LS_CALL_REPORT] = report_step,
+                                              [LS_CALL_SAVE_BEGIN] = begin_save,
+                                              [LS_CALL_SAVE] = save_tensor,
+                                              [LS_CALL_SAVE_END] = end_save},
+                                    .stop = should_stop,
+                                    .stop_context = t};
     const ls_decoder_options decoder =
         ls_choices_decoder(t->config, t->model, &t->choices, t->options.train);
 
+    if (hardware != NULL) {
+        memcpy(limits.place_bytes, hardware->available_bytes, sizeof limits.place_bytes);
+        instance.placement = &t->choices.placement;
+        instance.limits = &limits;
+        instance.in_bytes_per_s = hardware->in_bytes_per_s;
+        instance.out_bytes_per_s = hardware->out_bytes_per_s;
+    }
     LS_TRY(open_data(t));
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
     ls_weights_rope_table(&t->instance, t->model->rope_theta);
@@ -285,7 +298,8 @@ ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *mo
     if (options->choices != NULL)
         trainer->choices = *options->choices;
     else
-        LS_TRY(ls_choices_make(config, model, options->train, &trainer->choices));
+        LS_TRY(
+            ls_choices_make(config, model, options->hardware, options->train, &trainer->choices));
     trainer->options.choices = NULL;
 
     const ls_status status = open_parts(trainer);
@@ -309,7 +323,7 @@ ls_status ls_trainer_init_weights(ls_trainer *trainer)
     if (trainer->config->pretrained)
         return ls_weights_load(&trainer->instance, trainer->config->model_path);
     ls_weights_random(&trainer->instance, trainer->config->seed, trainer->model->initializer_range);
-    return LS_OK;
+    return ls_instance_fill_copies(&trainer->instance);
 }
 
 /* ---- segments ------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "hardware.h"
 #include "instance.h"
 #include "loader.h"
 #include "loss_stats.h"
@@ -29,6 +30,7 @@ typedef struct ls_choices {
     int64_t chunk, query_block, loss_rows;
     bool save_o, save_qkv;
     int compute_threads, optimizer_threads; /* 0: all cores */
+    ls_placement placement;                 /* bits do not depend on it */
 } ls_choices;
 
 /* Where a run stands between two steps. */
@@ -44,7 +46,8 @@ typedef struct ls_step_result {
     double loss; /* mean over labels */
     double grad_norm, grad_norm_clipped, lr;
     bool clipped, skipped;
-    double lane_busy_s[LS_LANE_COUNT]; /* since the step before */
+    double lane_busy_s[LS_LANE_COUNT];    /* since the step before */
+    uint64_t copied_bytes[LS_LANE_COUNT]; /* since the step before */
 } ls_step_result;
 
 /* Told as soon as it has happened, on the thread of a lane; a failure stops the run. */
@@ -57,6 +60,7 @@ typedef struct ls_trainer_events {
 typedef struct ls_trainer_options {
     bool train;                      /* with gradients, moments and the training data */
     const ls_choices *choices;       /* NULL: choose; else use these */
+    const ls_hardware *hardware;     /* NULL: host memory alone; else outlives the trainer */
     const atomic_bool *stop;         /* set by a signal; may be NULL */
     double deadline;                 /* seconds since the epoch; 0: none */
     const struct cJSON *config_json; /* the resolved config, for checkpoints; with train */
@@ -99,7 +103,8 @@ typedef struct ls_trainer {
     ls_loss_stats losses;                 /* of the step at work; host lane */
     uint64_t reported_ns;                 /* when the latest step was complete; host lane */
     uint64_t lane_busy_ns[LS_LANE_COUNT]; /* up to then; host lane */
-    struct ls_checkpoint_saver *saver;    /* being written, or NULL; disk_out lane */
+    uint64_t lane_copied_bytes[LS_LANE_COUNT];
+    struct ls_checkpoint_saver *saver; /* being written, or NULL; disk_out lane */
     uint64_t save_start_ns;
     _Atomic(double) save_seconds, step_seconds; /* how long each takes, as far as is known */
     _Atomic(int64_t) working_step;              /* being taken now; 0: none yet */

@@ -157,7 +157,7 @@ static ls_status load_param(const ls_instance *instance, const char *directory,
     return LS_OK;
 }
 
-ls_status ls_weights_load(const ls_instance *instance, const char *directory)
+ls_status ls_weights_load(ls_instance *instance, const char *directory)
 {
     ls_safetensors_set *set = NULL;
     ls_status status = LS_OK;
@@ -174,5 +174,5 @@ ls_status ls_weights_load(const ls_instance *instance, const char *directory)
         }
     }
     ls_safetensors_set_close(set);
-    return status;
+    return status == LS_OK ? ls_instance_fill_copies(instance) : status;
 }

@@ -24,6 +24,6 @@ void ls_weights_rope_table(const ls_instance *instance, double theta);
  * Returns LS_ERR_CORRUPT (missing or extra tensor, wrong shape, a value whose bf16 is Inf or NaN),
  * LS_ERR_IO.
  */
-ls_status ls_weights_load(const ls_instance *instance, const char *directory);
+ls_status ls_weights_load(ls_instance *instance, const char *directory);
 
 #endif

@@ -106,7 +106,10 @@ static ls_status place_end_to_end(layout *l)
         for (int32_t i = 0; i < l->plan->n_tensors; i++) {
             ls_plan_tensor *t = &l->plan->tensors[i];
             if (t->tensor.role != role) continue;
-            t->span.bytes = ls_tensor_bytes(&t->tensor);
+            t->span.offset = 0;
+            t->span.bytes = l->lanes[i] != 0 || t->tensor.persistent ? ls_tensor_bytes(&t->tensor)
+                                                                     : 0; /* nobody wants it */
+            if (t->span.bytes == 0) continue;
             if (may_share(l, i))
                 l->sharing[l->n_sharing++] = i;
             else

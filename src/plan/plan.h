@@ -69,7 +69,7 @@ typedef struct ls_step {
 
 typedef struct ls_plan_tensor {
     ls_tensor tensor;
-    ls_span span;
+    ls_span span;   /* of no bytes if no step touches it */
     int32_t group;  /* what carries do not tell apart: a parameter and its states, the batch, the
                        tensors of a slot, or one */
     int32_t source; /* it is a copy of this tensor, kept between segments; -1: none */

@@ -210,7 +210,9 @@ static ls_status take_span(reader *r, ls_plan_tensor *t)
     LS_TRY(ls_words_take_bytes(&r->words, "bytes", &t->span.bytes));
     for (int d = 0; d < t->tensor.n_dims; d++)
         if (__builtin_mul_overflow(bytes, (uint64_t)t->tensor.dims[d], &bytes)) bytes = UINT64_MAX;
-    if (bytes <= t->span.bytes && t->span.offset <= INT64_MAX - t->span.bytes) return LS_OK;
+    if ((bytes <= t->span.bytes || t->span.bytes == 0) &&
+        t->span.offset <= INT64_MAX - t->span.bytes)
+        return LS_OK;
     return ls_words_refuse(&r->words, "bytes=%" PRIu64 " do not hold what dims and dtype say",
                            t->span.bytes);
 }

@@ -12,11 +12,12 @@
 /* A tensor in device memory for a while. */
 typedef struct visit {
     int32_t tensor;
-    int32_t pass;          /* the phase of the segment it began in, counted */
-    int64_t first, last;   /* calls of the segment */
-    int64_t given;         /* the call of another lane that wrote the tensor before it, -1: none */
-    uint64_t from, to;     /* what it has written so far, if it writes: no gaps */
-    bool reads_in, writes; /* it must be copied in; out */
+    int32_t pass;         /* the phase of the segment it began in, counted */
+    int64_t first, last;  /* calls of the segment */
+    int64_t given;        /* the call of another lane that wrote the tensor before it, -1: none */
+    uint64_t from, to;    /* what it has written so far, if it writes: no gaps */
+    bool reads_in;        /* it must be copied in */
+    bool writes, read_on; /* what it has written is read later, elsewhere: it must be copied out */
     int32_t pool;
     int32_t next;    /* the tensor's visit after this one, -1: none */
     int32_t after;   /* the tensor's visit before it, -1: none */
@@ -47,6 +48,7 @@ typedef struct staging {
     int32_t *current;     /* [n_tensors] the visit that goes on, -1: none */
     int32_t *first_visit; /* [n_tensors] of the segment */
     int64_t *written;     /* [n_tensors] call of another lane that wrote it last, -1: none */
+    int64_t *read;        /* [n_tensors] the same that read it last */
     int64_t role_begins[LS_ROLE_COUNT]; /* call at which a visit of the class began last */
     pool *pools;
     int32_t n_pools;
@@ -245,6 +247,7 @@ static void end_visits(staging *s, const ls_call *call, int64_t index)
         if (t < 0) continue;
         s->current[t] = -1;
         if (call->access[i] & LS_ACCESS_WRITE) s->written[t] = index;
+        if (call->access[i] & LS_ACCESS_READ) s->read[t] = index;
     }
 }
 
@@ -257,7 +260,7 @@ static void list_visits(staging *s, int segment)
     s->n_visits = 0;
     for (int32_t t = 0; t < s->tape->n_tensors; t++) {
         s->current[t] = s->first_visit[t] = -1;
-        s->written[t] = -1;
+        s->written[t] = s->read[t] = -1;
     }
     for (int role = 0; role < LS_ROLE_COUNT; role++) s->role_begins[role] = -1;
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
@@ -277,6 +280,11 @@ static void list_visits(staging *s, int segment)
         visit *v = &s->visits[i];
         const uint64_t bytes = ls_tensor_bytes(&s->tape->tensors[v->tensor]);
         if (v->writes && v->to - v->from < bytes) v->reads_in = true; /* it leaves as a whole */
+    }
+    for (int32_t i = 0; i < s->n_visits; i++) {
+        visit *v = &s->visits[i];
+        v->read_on = s->tape->tensors[v->tensor].persistent || s->read[v->tensor] > v->last ||
+                     (v->next >= 0 && s->visits[v->next].reads_in);
     }
 }
 
@@ -403,7 +411,7 @@ static void leave(staging *s, int64_t call, int32_t *n_left)
     while (*n_left < s->n_visits && s->visits[s->leaving[*n_left]].last == call) {
         const visit *v = &s->visits[s->leaving[(*n_left)++]];
         pool *p = &s->pools[v->pool];
-        if (v->writes)
+        if (v->writes && v->read_on)
             add_copy(s, v->tensor, v->in_slot, &s->tape->calls[call],
                      s->tape->tensors[v->tensor].layer);
         p->free[(p->oldest + p->n_free++) % p->n_slots] = v->slot;
@@ -551,11 +559,12 @@ static ls_status copy_tensors(staging *s)
     s->current = malloc((n + 1) * sizeof *s->current);
     s->first_visit = malloc((n + 1) * sizeof *s->first_visit);
     s->written = malloc((n + 1) * sizeof *s->written);
+    s->read = malloc((n + 1) * sizeof *s->read);
     s->stand_in_first = malloc((n + 1) * sizeof *s->stand_in_first);
     s->out->tensors = malloc((n + 1) * sizeof *s->out->tensors);
     if (s->staged == NULL || s->mirror == NULL || s->pool_of == NULL || s->current == NULL ||
-        s->first_visit == NULL || s->written == NULL || s->stand_in_first == NULL ||
-        s->out->tensors == NULL)
+        s->first_visit == NULL || s->written == NULL || s->read == NULL ||
+        s->stand_in_first == NULL || s->out->tensors == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "staging of %zu tensors", n);
     for (int32_t t = 0, same; t < s->tape->n_tensors; t++) {
         s->mirror[t] = s->pool_of[t] = -1;
@@ -592,6 +601,7 @@ ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged
     free(s.current);
     free(s.first_visit);
     free(s.written);
+    free(s.read);
     free(s.pools);
     free(s.visits);
     free(s.order);

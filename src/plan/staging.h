@@ -11,7 +11,8 @@
  *   pool    slots of one class and size; visits take them in the order in which they are wanted,
  *           the one given up longest ago first, as early as one is free; every segment starts anew
  *
- * A visit that only reads is never copied out, one that writes everything never copied in.
+ * A visit that only reads is never copied out, nor one whose result nobody reads later in the
+ * segment; one that writes everything is never copied in.
  *
  * Layer: plan, private.
  */

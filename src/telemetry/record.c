@@ -146,18 +146,36 @@ static void add_lanes(ls_record *r, const double *busy_s)
     put(r, "}");
 }
 
-static void add_peak(ls_record *r, uint64_t host_bytes)
+/* A figure of device memory; null without it. */
+static void add_device_whole(ls_record *r, const ls_step_record *s, const char *key, uint64_t value)
+{
+    if (s->has_device)
+        add_whole(r, key, (int64_t)value);
+    else
+        add_null(r, key);
+}
+
+static void add_bytes(ls_record *r, const ls_step_record *s)
+{
+    open_inner(r, "bytes", '{');
+    add_device_whole(r, s, "copy_in", s->bytes_copy_in);
+    add_device_whole(r, s, "copy_out", s->bytes_copy_out);
+    add_null(r, "disk_in");
+    add_null(r, "disk_out");
+    put(r, "}");
+}
+
+static void add_peak(ls_record *r, const ls_step_record *s)
 {
     open_inner(r, "peak_bytes", '{');
-    add_null(r, "hbm");
-    add_whole(r, "host", (int64_t)host_bytes);
+    add_device_whole(r, s, "hbm", s->peak_bytes_hbm);
+    add_whole(r, "host", (int64_t)s->peak_bytes_host);
     add_null(r, "nvme");
     put(r, "}");
 }
 
 static void put_step(ls_record *r, const ls_step_record *s)
 {
-    static const char *const copies[] = {"copy_in", "copy_out", "disk_in", "disk_out"};
     static const char *const rails[] = {"gpu", "module", "cpu"};
 
     add_whole(r, "step", s->step);
@@ -177,8 +195,8 @@ static void put_step(ls_record *r, const ls_step_record *s)
     add_number(r, "mfu_megatron", s->mfu_megatron);
     add_number(r, "tflops_alst", s->tflops_alst);
     add_lanes(r, s->lane_busy_s);
-    add_nulls(r, "bytes", copies, 4);
-    add_peak(r, s->peak_bytes_host);
+    add_bytes(r, s);
+    add_peak(r, s);
     add_nulls(r, "energy_j", rails, 3);
     add_null(r, "predicted_step_s");
     open_inner(r, "kernels", '{');

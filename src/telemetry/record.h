@@ -34,7 +34,10 @@ typedef struct ls_step_record {
     double lr, step_s, tokens_per_s;
     double mfu_causal, mfu_megatron, tflops_alst;
     double lane_busy_s[LS_RECORD_LANES];
-    uint64_t peak_bytes_host; /* largest resident set of the process */
+    bool has_device;                        /* else copies and device memory are null */
+    uint64_t bytes_copy_in, bytes_copy_out; /* between places, since the step before */
+    uint64_t peak_bytes_hbm;                /* what the plan reserves there */
+    uint64_t peak_bytes_host;               /* largest resident set of the process */
     const char *kernel_matmul, *kernel_attention;
     const ls_record_bin *bins;
     int n_bins;
