@@ -90,7 +90,8 @@ static ls_status measure_plan(const ls_decoder_options *options, const ls_placem
 static ls_host_memory read_memory(const ls_hardware *hardware)
 {
     if (hardware == NULL) return ls_host_memory_read();
-    return (ls_host_memory){hardware->available_bytes[LS_PLACE_HOST], hardware->limit};
+    return (ls_host_memory){.available_bytes = hardware->available_bytes[LS_PLACE_HOST],
+                            .limit = hardware->limit};
 }
 
 /* The residual stream alone: training keeps that of every layer, evaluation that of one. */

@@ -87,6 +87,18 @@ static void find_room(ls_hardware *h)
     h->limit = "capacity in the profile";
 }
 
+/* Memory is bound only where a device uses it and there is more than one node. */
+static int find_host_node(const ls_hardware *h)
+{
+    const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
+    int n_nodes = 0;
+
+    for (int i = 0; i < h->topology->n_places; i++)
+        n_nodes += h->topology->places[i].kind == LS_PLACE_HOST;
+    if (!h->has_device || h->is_elsewhere || gpu == NULL || !ls_known(gpu->host_node)) return -1;
+    return n_nodes > 1 ? (int)gpu->host_node.value : -1;
+}
+
 static ls_status open_named(const char *name, bool to_run, ls_hardware *h)
 {
     ls_profile *profile;
@@ -108,6 +120,7 @@ ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)
         return status;
     }
     find_room(&opened);
+    opened.host_node = find_host_node(&opened);
     *hardware = opened;
     return LS_OK;
 }

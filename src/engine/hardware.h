@@ -18,6 +18,7 @@ typedef struct ls_hardware {
     double in_bytes_per_s, out_bytes_per_s;   /* throttled copies; 0: as fast as they go */
     uint64_t available_bytes[LS_PLACE_COUNT]; /* a snapshot; UINT64_MAX: not known to be limited */
     const char *limit;                        /* what limits host memory: static text */
+    int host_node; /* NUMA node nearest to the GPU, OS index; -1: no GPU, or it does not matter */
 } ls_hardware;
 
 /*

@@ -5,22 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ls_status open_arenas(ls_instance *instance)
+static uint64_t capacity(const ls_instance_options *options)
+{
+    return options->limits != NULL ? options->limits->place_bytes[LS_PLACE_HBM] : UINT64_MAX;
+}
+
+static ls_status open_arenas(const ls_instance_options *options, ls_instance *instance)
 {
     assert(instance->plan.n_arenas <= LS_PLACE_COUNT);
     for (int32_t a = 0; a < instance->plan.n_arenas; a++) {
-        const ls_arena_options options = {.size_bytes = instance->plan.arenas[a].bytes,
-                                          .huge_pages = true};
-        if (options.size_bytes == 0) continue;
-        LS_TRY(ls_arena_open(&options, &instance->arenas[a]));
+        const ls_plan_arena *arena = &instance->plan.arenas[a];
+        const ls_arena_options wanted = {
+            .size_bytes = arena->bytes,
+            .kind = arena->place == LS_PLACE_HBM ? LS_ARENA_EMULATED_HBM : LS_ARENA_HOST,
+            .capacity_bytes = arena->place == LS_PLACE_HBM ? capacity(options) : 0,
+            .touch_threads = options->touch_threads,
+            .bind = options->bind && arena->place == LS_PLACE_HOST,
+            .numa_node = options->host_node,
+            .huge_pages = true};
+        if (wanted.size_bytes == 0) continue;
+        LS_TRY(ls_arena_open(&wanted, &instance->arenas[a]));
         instance->bases[a] = ls_arena_describe(instance->arenas[a]).base;
     }
     return LS_OK;
 }
 
-static ls_status reserve(ls_instance *instance)
+static ls_status reserve(const ls_instance_options *options, ls_instance *instance)
 {
-    LS_TRY(open_arenas(instance));
+    LS_TRY(open_arenas(options, instance));
     instance->tickets = calloc((size_t)instance->plan.n_steps, sizeof *instance->tickets);
     instance->carry_tickets =
         calloc((size_t)instance->plan.n_carries + 1, sizeof *instance->carry_tickets);
@@ -52,7 +64,7 @@ static ls_status open_parts(const ls_decoder_options *decoder_options,
     LS_TRY(ls_plan_lower(&instance->decoder.tape, options->placement,
                          ls_device_ops(instance->device), &instance->plan));
     LS_TRY(ls_plan_check(&instance->plan, options->limits));
-    LS_TRY(reserve(instance));
+    LS_TRY(reserve(options, instance));
     for (int kind = 0; kind < LS_CALL_KIND_COUNT; kind++)
         instance->calls[kind] = options->calls[kind] != NULL ? options->calls[kind] : do_nothing;
     instance->executor = (ls_executor){.plan = &instance->plan,

@@ -22,6 +22,9 @@ typedef struct ls_instance_options {
     const ls_plan_limits *limits;           /* NULL: only what arenas find when they are opened */
     double in_bytes_per_s, out_bytes_per_s; /* of copies; 0: as fast as they go */
     const ls_device_clock *clock;           /* that these go by; NULL: the real one */
+    int touch_threads; /* back all memory before the first step; 0: at first use */
+    bool bind;         /* host memory to NUMA node host_node */
+    int host_node;
 } ls_instance_options;
 
 typedef struct ls_instance {

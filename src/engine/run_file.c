@@ -63,6 +63,36 @@ static ls_status add_machine(cJSON *run)
     return add_text(machine, "architecture", system.machine);
 }
 
+/* What was really reserved. */
+static ls_status add_arena(const ls_arena *arena, cJSON *arenas)
+{
+    const ls_arena_info info = ls_arena_describe(arena);
+    cJSON *object = cJSON_CreateObject();
+
+    LS_TRY(ls_json_append(arenas, object));
+    LS_TRY(add_text(object, "place", ls_place_name(info.place)));
+    LS_TRY(add_number(object, "bytes", (double)info.size_bytes));
+    LS_TRY(add_text(object, "huge_pages", ls_huge_pages_name(info.huge_pages)));
+    LS_TRY(add_number(object, "huge_page_bytes", (double)info.huge_page_bytes));
+    LS_TRY(add_number(object, "huge_backed_bytes", (double)info.huge_backed_bytes));
+    LS_TRY(
+        ls_json_add(object, "numa_node",
+                    info.numa_node >= 0 ? cJSON_CreateNumber(info.numa_node) : cJSON_CreateNull()));
+    LS_TRY(add_number(object, "pages_checked", info.pages_checked));
+    LS_TRY(add_number(object, "pages_wrong", info.pages_wrong));
+    return add_text(object, "note", info.note);
+}
+
+static ls_status add_arenas(const ls_instance *instance, cJSON *plan)
+{
+    cJSON *arenas = cJSON_CreateArray();
+
+    LS_TRY(ls_json_add(plan, "arenas", arenas));
+    for (int a = 0; a < LS_PLACE_COUNT; a++)
+        if (instance->arenas[a] != NULL) LS_TRY(add_arena(instance->arenas[a], arenas));
+    return LS_OK;
+}
+
 /* Where each class lives, and how it is used there. */
 static ls_status add_placement(const ls_placement *placement, cJSON *plan)
 {
@@ -97,6 +127,7 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
     LS_TRY(add_number(object, "chunk", (double)t->choices.chunk));
     LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
     LS_TRY(add_placement(&t->choices.placement, object));
+    LS_TRY(add_arenas(&t->instance, object));
     return add_text(object, "save", ls_choices_save_name(&t->choices));
 }
 

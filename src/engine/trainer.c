@@ -275,6 +275,9 @@ static ls_status open_parts(ls_trainer *t)
         instance.limits = &limits;
         instance.in_bytes_per_s = hardware->in_bytes_per_s;
         instance.out_bytes_per_s = hardware->out_bytes_per_s;
+        instance.touch_threads = ls_cpu_threads();
+        instance.bind = hardware->host_node >= 0;
+        instance.host_node = hardware->host_node;
     }
     LS_TRY(open_data(t));
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
