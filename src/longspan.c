@@ -163,16 +163,20 @@ static void copy_result(const ls_loss_stats *losses, longspan_eval_result *resul
     }
 }
 
-int longspan_eval(const longspan_run *run, const char *checkpoint, longspan_eval_result *result)
+int longspan_eval(const longspan_run *run, const longspan_eval_options *options,
+                  longspan_eval_result *result)
 {
+    ls_eval_request request = {.tokens = INT64_MAX};
     ls_loss_stats losses;
     inputs in;
 
+    if (options != NULL) request.checkpoint = options->checkpoint;
+    if (options != NULL && options->tokens > 0) request.tokens = options->tokens;
     LS_TRY(read_inputs(run, &in));
     ls_status status =
         ls_loss_stats_open(in.config.sequence_tokens, (int)in.config.position_bins_count, &losses);
     if (status == LS_OK) {
-        status = ls_job_eval(&in.config, &in.model, checkpoint, &in.options, &losses);
+        status = ls_job_eval(&in.config, &in.model, &request, &in.options, &losses);
         if (status == LS_OK) copy_result(&losses, result);
         ls_loss_stats_close(&losses);
     }
@@ -241,6 +245,8 @@ static ls_status make_parent(const char *path)
 int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
                       int n_paths, longspan_tokenize_result *result)
 {
+    const ls_tokenize_request request = {
+        .paths = paths, .n_paths = n_paths, .prefix = prefix, .stop = &stop_requested};
     ls_tokenize_report report;
 
     if (strcmp(tokenizer, "bytes") != 0)
@@ -249,7 +255,7 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
                        "made elsewhere and read (Megatron .bin/.idx)",
                        tokenizer);
     LS_TRY(make_parent(prefix));
-    LS_TRY(ls_tokenize_bytes(paths, n_paths, prefix, &report));
+    LS_TRY(ls_tokenize_bytes(&request, &report));
     *result = (longspan_tokenize_result){
         .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};
     return 0;

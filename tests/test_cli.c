@@ -29,7 +29,8 @@ static void check_repeats(const char *precision, const char *accumulate)
     assert_int_equal(last_step("c"), 13);
     REPEAT(0, "c", "--resume");
     assert_same_run("a", "c", 30);
-    REPEAT(0, "c", "--resume"); /* nothing left to do */
+    assert_says(REPEAT(0, "c", "--resume")->err, "already complete: step 30 of 30 is saved in c");
+    assert_string_equal(REPEAT(0, "c", "--resume", "--quiet", "--stop-after", "13")->err, "");
     assert_same_run("a", "c", 30);
 #undef REPEAT
 }
@@ -50,6 +51,21 @@ static void test_accumulation_repeats_and_resumes(void **state)
 {
     (void)state;
     check_repeats("precision=bf16", "batch.accumulate=2");
+}
+
+/* A run directory may be moved, or copied: it goes on under its new name to the same bits. */
+static void test_moved_run_resumes(void **state)
+{
+    (void)state;
+    RUN(75, "train", "run.yaml", "--set", "output=home", "--stop-after", "13");
+    assert_ok(ls_directory_make(at("away")));
+    assert_int_equal(rename(at("home"), at("away/run")), 0);
+    const outcome *resumed = RUN(0, "train", "run.yaml", "--set", "output=away/run", "--resume");
+    assert_says(resumed->err, "resumed from away/run/checkpoints/step-00000013");
+    assert_null(strstr(resumed->err, "already complete"));
+    RUN(0, "train", "run.yaml", "--set", "output=stayed");
+    assert_same_run("away/run", "stayed", 30);
+    assert_false(is_there(at("home")));
 }
 
 /* ---- signals, deadline --------------------------------------------------------------------- */
@@ -480,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_bf16_repeats_and_resumes),
         cmocka_unit_test(test_fp32_repeats_and_resumes),
         cmocka_unit_test(test_accumulation_repeats_and_resumes),
+        cmocka_unit_test(test_moved_run_resumes),
         cmocka_unit_test(test_sigterm_saves),
         cmocka_unit_test(test_sigint_saves),
         cmocka_unit_test(test_second_signal_exits_at_once),

@@ -119,10 +119,20 @@ static void test_run_directory(void **state)
     USED(75, "--stop-after", "10");
     char *before = need_bytes(at("used/record.jsonl"), NULL);
     assert_says(USED(2, "--quiet")->err, "used already holds a run; continue it with --resume");
-    assert_says(USED(2, "--resume", "--set", "optimizer.lr=1e-3")->err, "optimizer.lr differs");
-    assert_says(USED(2, "--resume", "--set", "seed=8")->err, "seed differs");
-    assert_says(USED(2, "--resume", "--set", "sequence.tokens=32")->err, "sequence.tokens differs");
-    assert_says(USED(2, "--resume", "--set", "memory.save=x")->err, "--replan allows");
+    assert_says(USED(2, "--resume", "--set", "optimizer.lr=1e-3")->err,
+                "optimizer.lr differs from the run that used/checkpoints/step-00000010 belongs to: "
+                "0.003 there, 0.001 now; set it back to 0.003, or start a new run with another "
+                "output");
+    assert_says(USED(2, "--resume", "--set", "seed=8")->err,
+                "seed differs from the run that used/checkpoints/step-00000010 belongs to: 7 "
+                "there, 8 now; set it back to 7, or");
+    assert_says(USED(2, "--resume", "--set", "sequence.tokens=32")->err, ": 64 there, 32 now;");
+    assert_says(USED(2, "--resume", "--set", "data.train=[data/train, data/valid]")->err,
+                "data.train differs from the run that used/checkpoints/step-00000010 belongs to: "
+                "[\"data/train\"] there, [\"data/train\",\"data/valid\"] now;");
+    assert_says(USED(2, "--resume", "--set", "memory.save=x")->err,
+                ": \"auto\" there, \"x\" now; set it back to \"auto\", allow the change with "
+                "--replan, or start");
     char *after = need_bytes(at("used/record.jsonl"), NULL);
     assert_string_equal(before, after);
     free(before);
@@ -132,6 +142,61 @@ static void test_run_directory(void **state)
          "checkpoint.keep=1");
     assert_int_equal(last_step("used"), 14);
 #undef USED
+}
+
+/* A step that the run never comes to, or has left behind. */
+static void test_stop_after_out_of_reach(void **state)
+{
+    (void)state;
+#define STOP(code, step, ...)                                                                      \
+    RUN(code, "train", "run.yaml", "--set", "output=reach", "--stop-after", step, __VA_ARGS__)
+    assert_says(STOP(2, "31", "--quiet")->err, "--stop-after 31: the run ends at step 30 (steps);");
+    assert_says(STOP(2, "31", "--dry-run")->err, "or raise steps");
+    assert_false(is_there(at("reach")));
+    STOP(75, "20", "--quiet");
+    char *before = need_bytes(at("reach/record.jsonl"), NULL);
+    assert_says(STOP(2, "19", "--resume")->err, "--stop-after 19: the run in reach is at step 20");
+    assert_says(STOP(75, "20", "--resume")->err, "stopped after step 20 of 30 (--stop-after)");
+    char *after = need_bytes(at("reach/record.jsonl"), NULL);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    STOP(0, "30", "--resume");
+    assert_int_equal(last_step("reach"), 30);
+#undef STOP
+}
+
+/* A file, or a link to nothing, where the run directory or one above it would be. */
+static void test_output_is_no_folder(void **state)
+{
+    static const struct {
+        const char *output, *says;
+    } cases[] = {
+        {"output=plain", "output: plain is a file, not a folder; move it away, or choose another"},
+        {"output=plain/a/b", "output: plain/a/b: plain is a file, not a folder; move it away"},
+        {"output=dangling", "output: dangling is a link to nothing, not a folder; move it away"},
+        {"output=/dev/null", "output: /dev/null is a device, pipe or socket, not a folder;"},
+    };
+
+    (void)state;
+    put_text(at("plain"), "precious\n");
+    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_says(RUN(2, "train", "run.yaml", "--set", cases[i].output)->err, cases[i].says);
+        assert_says(RUN(2, "train", "run.yaml", "--resume", "--set", cases[i].output)->err,
+                    cases[i].says);
+    }
+    assert_says(RUN(2, "train", "run.yaml", "--dry-run", "--set", "output=plain")->err, "output: ");
+    assert_says(RUN(1, "tokenize", "--out", "plain/x", "text-valid")->err,
+                "make folder plain: File exists (something else has that name: move it away");
+    char *text = need_bytes(at("plain"), NULL);
+    assert_string_equal(text, "precious\n");
+    free(text);
+
+    assert_ok(ls_directory_make(at("folder")));
+    assert_int_equal(symlink("folder", at("linked")), 0);
+    RUN(75, "train", "run.yaml", "--set", "output=linked/run/", "--stop-after", "1");
+    assert_true(is_there(at("folder/run/latest")));
 }
 
 static void test_checkpoint_files(void **state)
@@ -363,6 +428,8 @@ int main(void)
         cmocka_unit_test(test_model_file),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_run_directory),
+        cmocka_unit_test(test_stop_after_out_of_reach),
+        cmocka_unit_test(test_output_is_no_folder),
         cmocka_unit_test(test_checkpoint_files),
         cmocka_unit_test_teardown(test_failed_save_leaves_nothing, lift_limit),
         cmocka_unit_test_teardown(test_killed_save_is_cleaned_away, lift_limit),

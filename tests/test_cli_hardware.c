@@ -171,22 +171,23 @@ static void test_resume(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_says(RUN(2, "train", "deep-run.yaml", "--hardware", "abacus")->err, "abacus");
-    assert_says(RUN(2, "plan", "deep-run.yaml", "--hardware", "none/such.yaml")->err, "such.yaml");
-    assert_says(RUN(2, "train", "deep-run.yaml", "--set", "memory.ring_slots=1")->err,
+    put_changed(at("new.yaml"), deep_yaml, "output: host", "output: none");
+    assert_says(RUN(2, "train", "new.yaml", "--hardware", "abacus")->err, "abacus");
+    assert_says(RUN(2, "plan", "new.yaml", "--hardware", "none/such.yaml")->err, "such.yaml");
+    assert_says(RUN(2, "train", "new.yaml", "--set", "memory.ring_slots=1")->err,
                 "allowed: 2 to 64");
     assert_says(
-        RUN(2, "train", "deep-run.yaml", "--hardware", "cpu", "--set", "memory.weights=stream")
-            ->err,
+        RUN(2, "train", "new.yaml", "--hardware", "cpu", "--set", "memory.weights=stream")->err,
         "memory.weights: stream");
-    assert_says(RUN(2, "train", "deep-run.yaml", "--hardware", "emulated-gh200", "--set",
-                    "memory.place={m: hbm}", "--set", "output=none")
+    assert_says(RUN(2, "train", "new.yaml", "--hardware", "emulated-gh200", "--set",
+                    "memory.place={m: hbm}")
                     ->err,
                 "memory.place.m: hbm");
-    assert_says(RUN(2, "plan", "deep-run.yaml", "--hardware", "emulated-gh200", "--set",
+    assert_says(RUN(2, "plan", "new.yaml", "--hardware", "emulated-gh200", "--set",
                     "memory.place={x: nvme}")
                     ->err,
                 "memory.place.x: nvme");
+    assert_false(is_there(at("none")));
 }
 
 /* A machine that is not here: its plan can be had, but nothing runs. */

@@ -5,6 +5,7 @@
 #include "cli_test.h"
 
 #include <cjson/cJSON.h>
+#include <ctype.h>
 #include <sys/resource.h>
 
 #include "json.h"
@@ -143,6 +144,7 @@ static void test_document(void **state)
     assert_true(cJSON_IsTrue(get(json, "checked")));
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
         assert_true(cJSON_IsNull(get(json, unknown[i])));
+    assert_true(cJSON_IsNull(get(json, "why")));
     assert_null(cJSON_GetObjectItem(json, "short_bytes"));
 
     /* By hand: 2 layers of 2*32*32 + 2*32*16 + 3*32*64, a head of 272*32; two causal triangles. */
@@ -263,6 +265,29 @@ static const char model_7b_yaml[] = "model_type: llama\n"
                                     "tie_word_embeddings: false\n"
                                     "eos_token_id: 2\n";
 
+/* Keys of objects, at any depth; of arrays of objects, those of the first. */
+static void assert_names_keys(const char *text, const cJSON *json)
+{
+    const cJSON *item;
+    char word[80];
+
+    cJSON_ArrayForEach(item, json)
+    {
+        if (item->string != NULL) {
+            const size_t n = strlen(item->string);
+            const char *at_word = strstr(text, item->string);
+            snprintf(word, sizeof word, "%s", item->string);
+            while (at_word != NULL && (isalnum(at_word[-1]) || at_word[-1] == '_' ||
+                                       isalnum(at_word[n]) || at_word[n] == '_'))
+                at_word = strstr(at_word + 1, item->string);
+            if (at_word == NULL) fail_msg("README.md does not name the key %s", word);
+        }
+        if (cJSON_IsObject(item)) assert_names_keys(text, item);
+        if (cJSON_IsArray(json)) break;
+        if (cJSON_IsArray(item)) assert_names_keys(text, item);
+    }
+}
+
 #define RUN_7B(code, tokens, ...)                                                                  \
     RUN(code, "plan", "run.yaml", "--set", "model=7b.yaml", "--set", "batch.sequences=1", "--set", \
         "sequence.tokens=" tokens, "--set", "sequence.chunk=1M", "--set",                          \
@@ -279,6 +304,7 @@ static void test_7b_at_4m_tokens_has_no_room(void **state)
     assert_true(cJSON_IsFalse(get(json, "fits")));
     assert_true(cJSON_IsTrue(get(json, "checked")));
     assert_true(cJSON_IsNull(get(json, "nearest")));
+    assert_says(done->err, get(json, "why")->valuestring);
     assert_number(json, "parameters", 6738415616.0);
     assert_true(number(json, "peak_bytes.host") > 1e12);
     assert_number(json, "short_bytes.host",
@@ -322,6 +348,20 @@ static void test_7b_has_no_room_for_its_states(void **state)
 #endif
 }
 
+/* A plan that was refused has the keys of one that does not fit. */
+static void assert_same_keys(const cJSON *refused)
+{
+    cJSON *whole = parse(RUN_7B(3, "4M", "--json", "--quiet")->out);
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, whole) get(refused, item->string);
+    assert_int_equal(cJSON_GetArraySize(refused), cJSON_GetArraySize(whole));
+    cJSON_ArrayForEach(item, get(whole, "choices")) get(get(refused, "choices"), item->string);
+    cJSON_ArrayForEach(item, get(whole, "peak_bytes"))
+        assert_true(cJSON_IsNull(get(get(refused, "peak_bytes"), item->string)));
+    cJSON_Delete(whole);
+}
+
 static void test_a_plan_too_large_to_build(void **state)
 {
     (void)state;
@@ -330,7 +370,40 @@ static void test_a_plan_too_large_to_build(void **state)
                               "batch.sequences=1", "--set", "sequence.tokens=16M", "--set",
                               "sequence.chunk=16", "--set", "sequence.query_block=16");
     assert_says(done->err, "raise sequence.chunk or lower sequence.tokens");
-    assert_string_equal(done->out, "");
+    cJSON *json = parse(done->out);
+    assert_true(cJSON_IsFalse(get(json, "fits")));
+    assert_true(cJSON_IsFalse(get(json, "checked")));
+    assert_says(done->err, get(json, "why")->valuestring);
+    assert_says(get(json, "why")->valuestring, "raise sequence.chunk");
+    assert_same_keys(json);
+    assert_number(json, "parameters", 6738415616.0); /* known without a plan */
+    assert_number(json, "tokens", 16777216);
+    assert_number(json, "choices.chunk", 16);
+    assert_true(number(json, "available_bytes.host") > 0);
+    cJSON_Delete(json);
+
+    done = RUN(3, "plan", "run.yaml", "--quiet", "--json", "--set", "sequence.tokens=512M", "--set",
+               "batch.sequences=1", "--set", "memory.save=x+o", "--set", "sequence.chunk=16");
+    json = parse(done->out);
+    assert_text(json, "choices.save", "x+o");
+    assert_true(cJSON_IsNull(get(json, "choices.query_block")));
+    cJSON_Delete(json);
+}
+
+/* README's account of the document: the text from `--json` to `--print`. */
+static void test_readme_names_every_key(void **state)
+{
+    cJSON *json = parse(RUN_7B(3, "4M", "--json")->out); /* does not fit: has all the keys */
+    char *readme = need_bytes(LS_SOURCE_DIR "/README.md", NULL);
+    char *from = strstr(readme, "- `--json`"), *to = strstr(readme, "- `--print`");
+
+    (void)state;
+    assert_true(from != NULL && to != NULL && from < to);
+    *to = '\0';
+    assert_null(strstr(from, "..."));
+    assert_names_keys(from, json);
+    free(readme);
+    cJSON_Delete(json);
 }
 
 /* What each position beyond the model's own means is said once. */
@@ -357,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_7b_at_4m_tokens_has_no_room),
         cmocka_unit_test(test_7b_has_no_room_for_its_states),
         cmocka_unit_test(test_a_plan_too_large_to_build),
+        cmocka_unit_test(test_readme_names_every_key),
         cmocka_unit_test(test_warning),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -80,7 +80,13 @@ static void bins_partition_the_labels(void **state)
     for (int linear = 0; linear <= 7; linear += 7) {
         assert_int_equal(ls_loss_stats_open(N, linear, &stats), LS_OK);
         assert_int_equal(stats.n_bins, linear ? 7 : 8); /* 0, 1, 2-3, ..., 64-127 */
-        ls_loss_stats_add(&stats, nll, targets, positions, N);
+        assert_true(isnan(atomic_load(&stats.mean_seen)));
+        ls_loss_stats_add(&stats, nll, targets, positions, N / 2);
+        assert_int_equal(atomic_load(&stats.rows_seen), N / 2);
+        assert_near(atomic_load(&stats.mean_seen), ls_loss_stats_mean(&stats));
+        ls_loss_stats_add(&stats, nll + N / 2, targets + N / 2, positions + N / 2, N - N / 2);
+        assert_int_equal(atomic_load(&stats.rows_seen), N);
+        assert_near(atomic_load(&stats.mean_seen), ls_loss_stats_mean(&stats));
         double sum = 0.0;
         labels = 0;
         for (int b = 0; b < stats.n_bins; b++) {
@@ -98,6 +104,8 @@ static void bins_partition_the_labels(void **state)
         assert_near(ls_loss_stats_mean(&stats), stats.sum / 66.0);
         ls_loss_stats_reset(&stats);
         assert_near(ls_loss_stats_mean(&stats), 0.0);
+        assert_int_equal(atomic_load(&stats.rows_seen), 0);
+        assert_true(isnan(atomic_load(&stats.mean_seen)));
         ls_loss_stats_close(&stats);
     }
 }

@@ -366,6 +366,15 @@ static void test_writer_faults(void **state)
     ls_name_list_free(&list);
 }
 
+/* Into text_out or another prefix; stop may be NULL. */
+static ls_status tokenize(const char *const *paths, int64_t n, const char *prefix,
+                          const atomic_bool *stop, ls_tokenize_report *report)
+{
+    const ls_tokenize_request request = {
+        .paths = paths, .n_paths = n, .prefix = prefix, .stop = stop};
+    return ls_tokenize_bytes(&request, report);
+}
+
 static void test_tokenize(void **state)
 {
     (void)state;
@@ -384,7 +393,7 @@ static void test_tokenize(void **state)
     put_file(at("text/empty"), "", 0);
     put_file(at("single.txt"), "s", 1);
     assert_int_equal(symlink(single, at("text/link")), 0);
-    assert_ok(ls_tokenize_bytes(paths, 2, at("text_out"), &report));
+    assert_ok(tokenize(paths, 2, at("text_out"), NULL, &report));
     assert_int_equal(report.n_files, 4);
     assert_int_equal(report.n_empty, 1);
     assert_int_equal(report.n_skipped, 1);
@@ -401,20 +410,54 @@ static void test_tokenize(void **state)
     memset(big, 'q', 100000);
     put_file(single, big, 100000);
     free(big);
-    assert_ok(ls_tokenize_bytes(paths + 1, 1, at("text/out"), &report));
+    assert_ok(tokenize(paths + 1, 1, at("text/out"), NULL, &report));
     assert_int_equal(report.n_tokens, 100001);
-    assert_fails(ls_tokenize_bytes(paths, 1, at("text/out"), NULL), LS_ERR_INVALID,
+    assert_fails(tokenize(paths, 1, at("text/out"), NULL, NULL), LS_ERR_INVALID,
                  "among the inputs");
     put_file(single, "", 0);
-    assert_fails(ls_tokenize_bytes(paths + 1, 1, at("text_out"), NULL), LS_ERR_INVALID,
+    assert_fails(tokenize(paths + 1, 1, at("text_out"), NULL, NULL), LS_ERR_INVALID,
                  "none of the inputs");
     snprintf(single, sizeof single, "%s", at("missing"));
-    assert_fails(ls_tokenize_bytes(paths + 1, 1, at("text_out"), NULL), LS_ERR_IO, "missing");
+    assert_fails(tokenize(paths + 1, 1, at("text_out"), NULL, NULL), LS_ERR_IO, "missing");
     assert_ok(open_one(at("text_out"), LS_TOKENS_FORMAT_MEGATRON, &tokens)); /* as it was */
     assert_int_equal(ls_tokens_count(tokens), 10);
     ls_tokens_close(tokens);
     snprintf(single, sizeof single, "/dev/null");
-    assert_fails(ls_tokenize_bytes(paths + 1, 1, at("text_out"), NULL), LS_ERR_INVALID, "regular");
+    assert_fails(tokenize(paths + 1, 1, at("text_out"), NULL, NULL), LS_ERR_INVALID, "regular");
+}
+
+/* Nothing of the new shard is left, and the older one is as it was. */
+static void test_stopped_tokenize(void **state)
+{
+    char folder[400];
+    const char *paths[] = {folder};
+    const atomic_bool stop = true, go_on = false;
+    ls_tokenize_report report;
+    ls_tokens *tokens = NULL;
+
+    (void)state;
+    snprintf(folder, sizeof folder, "%s", at("stop"));
+    assert_ok(ls_directory_make(folder));
+    put_file(at("stop/a"), "a", 1);
+    assert_ok(ls_directory_make(at("out")));
+    assert_ok(tokenize(paths, 1, at("out/x"), &go_on, &report));
+    put_file(at("stop/b"), "b", 1);
+    assert_fails(tokenize(paths, 1, at("out/x"), &stop, NULL), LS_ERR_STOPPED,
+                 "nothing was written");
+    assert_ok(ls_directory_make(at("stop/none")));
+    snprintf(folder, sizeof folder, "%s", at("stop/none")); /* nothing to read: as it is listed */
+    assert_fails(tokenize(paths, 1, at("out/x"), &stop, NULL), LS_ERR_STOPPED,
+                 "nothing was written");
+    snprintf(folder, sizeof folder, "%s", at("stop/b")); /* a file: as it is read */
+    assert_fails(tokenize(paths, 1, at("out/x"), &stop, NULL), LS_ERR_STOPPED,
+                 "nothing was written");
+    assert_ok(open_one(at("out/x"), LS_TOKENS_FORMAT_MEGATRON, &tokens));
+    assert_int_equal(ls_tokens_count(tokens), 2);
+    ls_tokens_close(tokens);
+    ls_name_list list;
+    assert_ok(ls_directory_list(at("out"), &list));
+    assert_int_equal(list.n_names, 2);
+    ls_name_list_free(&list);
 }
 
 int main(void)
@@ -424,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_malformed_index),   cmocka_unit_test(test_raw),
         cmocka_unit_test(test_several_and_masks), cmocka_unit_test(test_identity),
         cmocka_unit_test(test_writer_refuses),    cmocka_unit_test(test_writer_faults),
-        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_tokenize),          cmocka_unit_test(test_stopped_tokenize),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
 }

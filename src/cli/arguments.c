@@ -37,13 +37,36 @@ int report_result(const arguments *parsed, int result)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-static bool parse_count(const char *text, int64_t *count)
+/* The number at the start of text and what follows it. */
+static bool parse_number(const char *text, int64_t *number, const char **rest)
 {
     char *end;
     errno = 0;
     const long long value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < 1) return false;
-    *count = value;
+    if (errno != 0 || end == text || value < 1) return false;
+    *number = value;
+    *rest = end;
+    return true;
+}
+
+static bool parse_count(const char *text, int64_t *count)
+{
+    const char *rest;
+    return parse_number(text, count, &rest) && *rest == '\0';
+}
+
+static bool parse_tokens(const char *text, int64_t *tokens)
+{
+    static const char units[] = "kMG";
+    const char *rest, *unit;
+    int64_t number;
+
+    if (!parse_number(text, &number, &rest)) return false;
+    for (unit = units; *rest != '\0' && *unit != '\0' && *unit != *rest; unit++) continue;
+    if (*rest != '\0' && (*unit == '\0' || rest[1] != '\0')) return false;
+    const int shift = *rest != '\0' ? 10 * (int)(unit - units + 1) : 0;
+    if (number > INT64_MAX >> shift) return false;
+    *tokens = number << shift;
     return true;
 }
 
@@ -136,6 +159,10 @@ static int store_option(const char *command, const option *o, const char *value,
     case OPTION_COUNT:
         if (parse_count(value, o->value)) return 0;
         return usage_error(command, "--%s %s: want a whole number from 1", o->name, value);
+    case OPTION_TOKENS:
+        if (parse_tokens(value, o->value)) return 0;
+        return usage_error(command, "--%s %s: want a whole number from 1, or 64k, 16M, 1G", o->name,
+                           value);
     case OPTION_TIME:
         if (parse_time(value, o->value)) return 0;
         return usage_error(command,

@@ -28,6 +28,7 @@ typedef enum option_kind {
     OPTION_FLAG,
     OPTION_TEXT,
     OPTION_COUNT,
+    OPTION_TOKENS, /* the same, or 64k, 16M, 1G: powers of 1024, as in a run file */
     OPTION_TIME,
     OPTION_SET
 } option_kind;
@@ -36,7 +37,7 @@ typedef enum option_kind {
 typedef struct option {
     const char *name; /* without the dashes; NULL ends a table */
     option_kind kind;
-    void *value; /* bool, const char *, int64_t or double; unused for OPTION_SET */
+    void *value; /* bool, const char *, int64_t (counts, tokens) or double; unused for OPTION_SET */
 } option;
 
 typedef struct arguments {

@@ -7,9 +7,13 @@
 static const char help[] =
     "usage: longspan eval RUN.yaml [options]\n"
     "\n"
-    "Held-out loss of a checkpoint, and loss by position; or, with --sample, generated text.\n"
+    "Held-out loss of a checkpoint, and loss by position; or, with --sample, generated text.  All\n"
+    "held-out data is read, whatever eval.tokens says for the evaluations within training.  "
+    "Nothing\n"
+    "is written but stdout; Ctrl-C or SIGTERM ends it at once, with 128 + the signal's number.\n"
     "\n"
     "  --checkpoint DIR    a checkpoint directory (default: the newest of the run that verifies)\n"
+    "  --tokens N          stop after N held-out tokens (64k, 1M), rounded up to whole sequences\n"
     "  --sample N          generate N tokens at temperature 1, seeded by the run's seed\n"
     "  --prompt TEXT       what the generated text continues (default: a newline)\n"
     "  --json, --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
@@ -54,12 +58,14 @@ static int run(int argc, char **argv)
 {
     static arguments parsed;
     static longspan_eval_result evaluated;
-    const char *checkpoint = NULL, *prompt = NULL;
+    longspan_eval_options eval = {.checkpoint = NULL};
+    const char *prompt = NULL;
     int64_t n_sample = 0;
     const option options[] = {
-        {"checkpoint", OPTION_TEXT, &checkpoint},
+        {"checkpoint", OPTION_TEXT, &eval.checkpoint},
         {"prompt", OPTION_TEXT, &prompt},
         {"sample", OPTION_COUNT, &n_sample},
+        {"tokens", OPTION_TOKENS, &eval.tokens},
         {NULL, OPTION_FLAG, NULL},
     };
     const int failed = arguments_parse("eval", argc, argv, options, &parsed);
@@ -68,11 +74,14 @@ static int run(int argc, char **argv)
     if (parsed.help) return print_help(&command_eval);
     if (parsed.n_paths != 1) return usage_error("eval", "want one RUN.yaml");
     if (prompt != NULL && n_sample == 0) return usage_error("eval", "--prompt goes with --sample");
+    if (eval.tokens > 0 && n_sample > 0)
+        return usage_error("eval", "--tokens limits held-out data: not with --sample");
     parsed.run.path = parsed.paths[0];
-    signals_install();
-    if (n_sample > 0) return sample(&parsed, checkpoint, prompt != NULL ? prompt : "", n_sample);
+    signals_install(SIGNALS_EXIT);
+    if (n_sample > 0)
+        return sample(&parsed, eval.checkpoint, prompt != NULL ? prompt : "", n_sample);
 
-    const int result = longspan_eval(&parsed.run, checkpoint, &evaluated);
+    const int result = longspan_eval(&parsed.run, &eval, &evaluated);
     if (result == 0 && parsed.json) print_json(&evaluated);
     if (result == 0 && !parsed.json) print_table(&evaluated);
     return report_result(&parsed, result);

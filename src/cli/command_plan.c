@@ -31,6 +31,7 @@ static int run(int argc, char **argv)
     if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
     parsed.run.path = parsed.paths[0];
+    signals_install(SIGNALS_EXIT);
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
                                         : parsed.json ? LONGSPAN_PLAN_JSON
                                                       : LONGSPAN_PLAN_TABLES;

@@ -7,7 +7,9 @@ static const char help[] =
     "usage: longspan tokenize --out PREFIX [--tokenizer bytes] PATH...\n"
     "\n"
     "Text files, or all files below folders in sorted order, to PREFIX.bin + PREFIX.idx (Megatron\n"
-    "format), one document for each file.\n"
+    "format), one document for each file.  Ctrl-C or SIGTERM removes what was begun and exits 128 "
+    "+\n"
+    "the signal's number.\n"
     "\n"
     "  --out PREFIX        where to write; folders are made\n"
     "  --tokenizer bytes   ids 0-255 are bytes, 256 ends each document (the default)\n"
@@ -32,7 +34,12 @@ static int run(int argc, char **argv)
     if (prefix == NULL) return usage_error("tokenize", "want --out PREFIX");
     if (parsed.n_paths == 0) return usage_error("tokenize", "want files or folders");
 
+    signals_install(SIGNALS_TIDY);
     const int result = longspan_tokenize(prefix, tokenizer, parsed.paths, parsed.n_paths, &made);
+    if (result == LONGSPAN_ERROR_STOPPED) {
+        report_result(&parsed, result);
+        return signals_exit_code();
+    }
     if (result != 0) return report_result(&parsed, result);
     if (parsed.json)
         printf("{\"documents\":%lld,\"tokens\":%lld,\"empty_files\":%lld}\n",

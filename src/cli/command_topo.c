@@ -33,6 +33,7 @@ static int run(int argc, char **argv)
     if (parsed.n_paths > 0) return usage_error("topo", "takes no '%s'", parsed.paths[0]);
     if (parsed.run.n_sets > 0) return usage_error("topo", "--set: there is no run file here");
 
+    signals_install(SIGNALS_EXIT);
     const int result = longspan_topo(from, hardware, parsed.json, stdout);
     return result != 0 ? report_result(&parsed, result) : EXIT_DONE;
 }

@@ -11,7 +11,7 @@ static const char help[] =
     "\n"
     "  --resume            continue from the newest checkpoint that verifies\n"
     "  --replan            with --resume: memory, chunk and placement choices may change\n"
-    "  --stop-after STEP   save and exit 75 once this step is done\n"
+    "  --stop-after STEP   save and exit 75 once this step is done; at most the run file's steps\n"
     "  --deadline TIME     save and exit 75 before TIME: +2h30m, 2027-01-31T18:00 or @SECONDS\n"
     "  --dry-run           plan, print the memory table, check that it fits, stop\n"
     "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
@@ -35,7 +35,7 @@ static int run(int argc, char **argv)
     if (parsed.n_paths != 1) return usage_error("train", "want one RUN.yaml");
     if (train.replan && !train.resume) return usage_error("train", "--replan goes with --resume");
     parsed.run.path = parsed.paths[0];
-    signals_install();
+    signals_install(train.dry_run ? SIGNALS_EXIT : SIGNALS_SAVE);
     return report_result(&parsed, longspan_train(&parsed.run, &train));
 }
 

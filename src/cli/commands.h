@@ -20,7 +20,16 @@ extern const command command_tokenize;
 /* Print the command's help on stdout; returns EXIT_DONE. */
 int print_help(const command *c);
 
-/* Save and stop on SIGINT and SIGTERM; a second one ends the process at once with 128 + n. */
-void signals_install(void);
+/* What the first SIGINT or SIGTERM does; a second one ends the process at once with 128 + n. */
+typedef enum signals_answer {
+    SIGNALS_SAVE, /* the job saves and stops */
+    SIGNALS_TIDY, /* the job removes the files it began and stops */
+    SIGNALS_EXIT  /* there is nothing to save or remove: the process ends at once with 128 + n */
+} signals_answer;
+
+void signals_install(signals_answer answer);
+
+/* 128 + n, for a command that the first signal has stopped. */
+int signals_exit_code(void);
 
 #endif

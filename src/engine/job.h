@@ -27,7 +27,7 @@ typedef enum ls_plan_format {
 /*
  * Build and check the plan that training would follow, and write it to file in this form.  Nothing
  * is reserved for it.  LS_ERR_NO_MEMORY: written, but this machine has no room for it; or the plan
- * itself is too large to be built.
+ * itself is too large to be built, which only the document tells.
  */
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
                       ls_plan_format format, FILE *file, const ls_job_options *options);
@@ -39,16 +39,22 @@ typedef struct ls_train_options {
 } ls_train_options;
 
 /*
- * Train to the last step.  LS_ERR_STOPPED: stopped early, and a checkpoint holds everything.
+ * Train to the last step.  LS_ERR_INVALID: options or config do not go with what output holds;
+ * nothing there has changed.  LS_ERR_STOPPED: stopped early, and a checkpoint holds everything.
  * Other statuses: as what failed; the run directory keeps its newest whole checkpoint.
  */
 ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model,
                        const ls_train_options *train, const ls_job_options *options);
 
-/* Held-out loss of a checkpoint (NULL: the newest of the run that verifies) into losses (opened).
- */
+typedef struct ls_eval_request {
+    const char *checkpoint; /* NULL: the newest of the run that verifies */
+    int64_t tokens;         /* of the held-out data at most, in whole sequences; INT64_MAX: all */
+} ls_eval_request;
+
+/* Held-out loss of a checkpoint into losses (opened).  LS_ERR_STOPPED: asked to stop. */
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
-                      const char *checkpoint, const ls_job_options *options, ls_loss_stats *losses);
+                      const ls_eval_request *request, const ls_job_options *options,
+                      ls_loss_stats *losses);
 
 typedef void ls_sample_sink(void *context, int32_t token);
 

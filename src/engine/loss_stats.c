@@ -2,6 +2,7 @@
 #include "loss_stats.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ ls_status ls_loss_stats_open(int64_t sequence_tokens, int linear_bins, ls_loss_s
     }
     *stats = (ls_loss_stats){
         .bins = bins, .n_bins = n, .linear = linear, .sequence_tokens = sequence_tokens};
+    atomic_store(&stats->mean_seen, (double)NAN);
     return LS_OK;
 }
 
@@ -46,6 +48,8 @@ void ls_loss_stats_reset(ls_loss_stats *stats)
 {
     stats->sum = 0.0;
     stats->labels = 0;
+    atomic_store(&stats->rows_seen, 0);
+    atomic_store(&stats->mean_seen, (double)NAN);
     for (int i = 0; i < stats->n_bins; i++) {
         stats->bins[i].sum = 0.0;
         stats->bins[i].labels = 0;
@@ -76,6 +80,8 @@ void ls_loss_stats_add(ls_loss_stats *stats, const float *nll, const int32_t *ta
         bin->sum += (double)nll[i];
         bin->labels++;
     }
+    if (stats->labels > 0) atomic_store(&stats->mean_seen, ls_loss_stats_mean(stats));
+    atomic_fetch_add(&stats->rows_seen, n);
 }
 
 double ls_loss_stats_mean(const ls_loss_stats *stats)

@@ -4,11 +4,12 @@
  * A label's position is that of the token it is predicted from, as the model sees it (RoPE
  * position).  Bins: log2 = [0,1) [1,2) [2,4) [4,8) ...; linear = n equal parts of the sequence.
  *
- * Layer: engine.  Threads: one at a time.
+ * Layer: engine.  Threads: one at a time; rows_seen and mean_seen may be read from any.
  */
 #ifndef LS_LOSS_STATS_H
 #define LS_LOSS_STATS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +28,8 @@ typedef struct ls_loss_stats {
     int n_bins;
     bool linear;
     int64_t sequence_tokens;
+    _Atomic(int64_t) rows_seen; /* added since the reset, ignored ones too: how far it has come */
+    _Atomic(double) mean_seen;  /* mean loss of these; NAN before any */
 } ls_loss_stats;
 
 /* linear_bins 0: log2 bins.  LS_ERR_NO_MEMORY. */

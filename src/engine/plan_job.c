@@ -8,6 +8,14 @@
 #include "plan_text.h"
 #include "run_warning.h"
 
+typedef struct plan_job {
+    const ls_run_config *config;
+    const ls_model_config *model;
+    ls_hardware hardware;
+    ls_plan_format format;
+    FILE *file;
+} plan_job;
+
 static ls_status print_json(const ls_plan_report *report, FILE *file)
 {
     cJSON *json = NULL;
@@ -35,43 +43,62 @@ static ls_status print_report(const ls_plan_report *report, ls_plan_format forma
     return status;
 }
 
-static ls_status report_plan(const ls_run_config *config, const ls_hardware *hardware,
-                             const ls_choices *choices, const ls_decoder *decoder,
-                             ls_plan_format format, FILE *file)
+static ls_status report_plan(const plan_job *job, const ls_choices *choices,
+                             const ls_decoder *decoder, ls_plan_report *report)
 {
-    ls_plan_report report;
     ls_plan plan;
 
     LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, &ls_ops_cpu, &plan));
-    ls_status status = ls_plan_report_make(config, hardware, choices, decoder, &plan, &report);
-    if (status == LS_OK) status = print_report(&report, format, file);
-    if (status == LS_OK) status = ls_plan_report_verdict(&report);
+    ls_status status =
+        ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, report);
+    if (status == LS_OK) status = print_report(report, job->format, job->file);
     ls_plan_free(&plan);
+    report->plan = NULL;
     return status;
 }
 
-static ls_status plan_on(const ls_run_config *config, const ls_model_config *model,
-                         const ls_hardware *hardware, ls_plan_format format, FILE *file)
+static ls_status build_and_report(const plan_job *job, ls_plan_report *report)
 {
     ls_decoder decoder;
     ls_choices choices;
 
-    LS_TRY(ls_choices_make_any(config, model, hardware, true, &choices));
-    const ls_decoder_options decoder_options = ls_choices_decoder(config, model, &choices, true);
-    LS_TRY(ls_decoder_build(&decoder_options, &decoder));
-    const ls_status status = report_plan(config, hardware, &choices, &decoder, format, file);
+    LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &choices));
+    const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &choices, true);
+    LS_TRY(ls_decoder_build(&options, &decoder));
+    const ls_status status = report_plan(job, &choices, &decoder, report);
     ls_decoder_free(&decoder);
     return status;
+}
+
+/* A program that asked for a document gets one, though there was no room to build the plan. */
+static ls_status report_refusal(const plan_job *job)
+{
+    const ls_choices none = {.chunk = 0};
+    const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &none, true);
+    ls_plan_report report;
+
+    ls_plan_report_refuse(job->config, &job->hardware, &options, ls_error(), &report);
+    if (job->format == LS_PLAN_JSON) LS_TRY(print_report(&report, job->format, job->file));
+    return ls_plan_report_verdict(&report);
+}
+
+static ls_status plan_on_hardware(const plan_job *job)
+{
+    ls_plan_report report;
+    const ls_status status = build_and_report(job, &report);
+
+    if (status == LS_ERR_NO_MEMORY) return report_refusal(job);
+    return status == LS_OK ? ls_plan_report_verdict(&report) : status;
 }
 
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
                       ls_plan_format format, FILE *file, const ls_job_options *options)
 {
-    ls_hardware hardware;
+    plan_job job = {.config = config, .model = model, .format = format, .file = file};
 
-    LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    LS_TRY(ls_hardware_open(config->hardware, false, &job.hardware));
     if (!options->quiet) ls_run_warnings_print(config, model);
-    const ls_status status = plan_on(config, model, &hardware, format, file);
-    ls_hardware_close(&hardware);
+    const ls_status status = plan_on_hardware(&job);
+    ls_hardware_close(&job.hardware);
     return status;
 }

@@ -15,9 +15,8 @@ static double count_pairs(double n, double window)
     return window * (window + 1.0) / 2.0 + (n - window) * window;
 }
 
-static void count_model(const ls_run_config *c, const ls_decoder *decoder, ls_plan_report *report)
+static void count_model(const ls_run_config *c, const ls_decoder_shape *s, ls_plan_report *report)
 {
-    const ls_decoder_shape *s = &decoder->options.shape;
     const int64_t n_sequences = c->sequences * c->accumulate;
 
     report->parameters = ls_decoder_params(s);
@@ -28,11 +27,16 @@ static void count_model(const ls_run_config *c, const ls_decoder *decoder, ls_pl
                           12.0 * (double)(s->H * s->K * s->L) * report->pairs;
 }
 
-static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
+static void read_available(ls_plan_report *report)
 {
     report->limit = report->hardware->limit;
     memcpy(report->available.place_bytes, report->hardware->available_bytes,
            sizeof report->available.place_bytes);
+}
+
+static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
+{
+    read_available(report);
     report->fits = true;
     for (int p = 0; p < LS_PLACE_COUNT; p++) {
         const uint64_t needed = ls_plan_place_bytes(plan, (ls_place_kind)p);
@@ -45,6 +49,40 @@ static ls_status count_places(const ls_plan *plan, ls_plan_report *report)
     return LS_OK;
 }
 
+/* Bytes that stay the same however short the sequences are. */
+static uint64_t count_states(const ls_plan_report *r, ls_place_kind place)
+{
+    uint64_t bytes = 0;
+    for (ls_role role = LS_ROLE_WEIGHTS; role <= LS_ROLE_GRAD; role++)
+        bytes += ls_plan_role_bytes(r->plan, place, role);
+    return bytes;
+}
+
+/* Why the first place that is short is, and the remedy. */
+static void describe_shortage(ls_plan_report *r)
+{
+    int p = 0;
+
+    while (p < LS_PLACE_COUNT && r->short_bytes[p] == 0) p++;
+    if (p == LS_PLACE_COUNT) return;
+    const ls_place_kind place = (ls_place_kind)p;
+    const double available = (double)r->available.place_bytes[p];
+    const double states = (double)count_states(r, place);
+    const int n = snprintf(r->why, sizeof r->why,
+                           "%s memory: the plan is short by %.3f GiB: ", ls_place_name(place),
+                           (double)r->short_bytes[p] / 0x1p30);
+    if (states > available)
+        snprintf(r->why + n, sizeof r->why - (size_t)n,
+                 "weights, moments and gradients alone need %.3f GiB, %.3f GiB are available; take "
+                 "a smaller model or a machine with more memory",
+                 states / 0x1p30, available / 0x1p30);
+    else
+        snprintf(r->why + n, sizeof r->why - (size_t)n,
+                 "it needs %.3f GiB, %.3f GiB are available; lower sequence.tokens or "
+                 "batch.sequences, or save less (memory.save)",
+                 (double)ls_plan_place_bytes(r->plan, place) / 0x1p30, available / 0x1p30);
+}
+
 ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *hardware,
                               const ls_choices *choices, const ls_decoder *decoder,
                               const ls_plan *plan, ls_plan_report *report)
@@ -52,12 +90,31 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
     ls_plan_report made = {
         .config = config, .hardware = hardware, .plan = plan, .choices = *choices};
 
-    count_model(config, decoder, &made);
+    count_model(config, &decoder->options.shape, &made);
     LS_TRY(count_places(plan, &made));
+    describe_shortage(&made);
     LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
     made.checked = true;
     *report = made;
     return LS_OK;
+}
+
+void ls_plan_report_refuse(const ls_run_config *config, const ls_hardware *hardware,
+                           const ls_decoder_options *options, const char *why,
+                           ls_plan_report *report)
+{
+    *report = (ls_plan_report){
+        .config = config,
+        .hardware = hardware,
+        .choices = {.chunk = config->chunk,
+                    .query_block = config->query_block,
+                    .save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O,
+                    .save_qkv = config->save == LS_SAVE_X_QKV_O,
+                    .compute_threads = (int)config->compute_threads,
+                    .optimizer_threads = (int)config->optimizer_threads}};
+    count_model(config, &options->shape, report);
+    read_available(report);
+    snprintf(report->why, sizeof report->why, "%s", why);
 }
 
 ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segment_kind segment)
@@ -230,37 +287,7 @@ void ls_plan_report_print(const ls_plan_report *r, FILE *file)
     print_verdict(r, file);
 }
 
-/* ---- verdict ------------------------------------------------------------------------------- */
-
-/* Bytes that stay the same however short the sequences are. */
-static uint64_t count_states(const ls_plan_report *r, ls_place_kind place)
-{
-    uint64_t bytes = 0;
-    for (ls_role role = LS_ROLE_WEIGHTS; role <= LS_ROLE_GRAD; role++)
-        bytes += ls_plan_role_bytes(r->plan, place, role);
-    return bytes;
-}
-
 ls_status ls_plan_report_verdict(const ls_plan_report *r)
 {
-    for (int p = 0; p < LS_PLACE_COUNT; p++) {
-        const ls_place_kind place = (ls_place_kind)p;
-        const double available = (double)r->available.place_bytes[p];
-        const double states = (double)count_states(r, place);
-        if (r->short_bytes[p] == 0) continue;
-        if (states > available)
-            return LS_FAIL(LS_ERR_NO_MEMORY,
-                           "%s memory: the plan is short by %.3f GiB: weights, moments and "
-                           "gradients alone need %.3f GiB, %.3f GiB are available; take a "
-                           "smaller model or a machine with more memory",
-                           ls_place_name(place), (double)r->short_bytes[p] / 0x1p30,
-                           states / 0x1p30, available / 0x1p30);
-        return LS_FAIL(LS_ERR_NO_MEMORY,
-                       "%s memory: the plan is short by %.3f GiB: it needs %.3f GiB, %.3f GiB are "
-                       "available; lower sequence.tokens or batch.sequences, or save less "
-                       "(memory.save)",
-                       ls_place_name(place), (double)r->short_bytes[p] / 0x1p30,
-                       (double)ls_plan_place_bytes(r->plan, place) / 0x1p30, available / 0x1p30);
-    }
-    return LS_OK;
+    return r->fits ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "%s", r->why);
 }

@@ -13,11 +13,13 @@
 
 #include "trainer.h"
 
+#define LS_PLAN_WHY_BYTES 1024
+
 typedef struct ls_plan_report {
     const ls_run_config *config;
     const ls_hardware *hardware;
-    const ls_plan *plan;
-    ls_choices choices;
+    const ls_plan *plan; /* NULL: refused before it was built; nothing is known of it then */
+    ls_choices choices;  /* without a plan: those the run file fixes; 0 where it does not */
     int64_t parameters;
     int64_t tokens;           /* of an optimizer step, none of them padding */
     double pairs;             /* (query, key), if every sequence is one document */
@@ -27,7 +29,8 @@ typedef struct ls_plan_report {
     uint64_t short_bytes[LS_PLACE_COUNT];
     uint64_t shared_bytes[LS_PLACE_COUNT];
     bool fits;
-    bool checked; /* ls_plan_check() proved it, apart from room */
+    char why[LS_PLAN_WHY_BYTES]; /* it does not fit, and what may be done about it; "" if it fits */
+    bool checked;                /* ls_plan_check() proved it, apart from room */
 } ls_plan_report;
 
 /*
@@ -40,13 +43,22 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
                               const ls_choices *choices, const ls_decoder *decoder,
                               const ls_plan *plan, ls_plan_report *report);
 
-/* Tables, then the verdict. */
+/*
+ * The same of a plan that has no room itself, so that it was not built.
+ *   options  what it would have been built from; the choices may be missing
+ *   why      that is
+ */
+void ls_plan_report_refuse(const ls_run_config *config, const ls_hardware *hardware,
+                           const ls_decoder_options *options, const char *why,
+                           ls_plan_report *report);
+
+/* Tables, then the verdict; of a plan that was built. */
 void ls_plan_report_print(const ls_plan_report *report, FILE *file);
 
 /* The document; free with cJSON_Delete.  What this version does not know is null. */
 ls_status ls_plan_report_to_json(const ls_plan_report *report, cJSON **json);
 
-/* LS_OK, or LS_ERR_NO_MEMORY with what is short and what may be done about it. */
+/* LS_OK, or LS_ERR_NO_MEMORY that says why. */
 ls_status ls_plan_report_verdict(const ls_plan_report *report);
 
 /* What a class has there: bytes, how it is used, why it is there. */

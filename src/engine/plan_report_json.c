@@ -13,20 +13,21 @@ static ls_status add_number(cJSON *object, const char *key, double value)
     return ls_json_add(object, key, ls_json_create_exact(value));
 }
 
-/* What this version does not know. */
-static ls_status add_nulls(cJSON *object, const char *const *keys, size_t n)
+static ls_status add_null(cJSON *object, const char *key)
 {
-    for (size_t i = 0; i < n; i++) LS_TRY(ls_json_add(object, keys[i], cJSON_CreateNull()));
-    return LS_OK;
+    return ls_json_add(object, key, cJSON_CreateNull());
 }
 
+/* bytes NULL: not known. */
 static ls_status add_places(cJSON *json, const char *key, const uint64_t bytes[LS_PLACE_COUNT])
 {
     cJSON *object = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(json, key, object));
     for (int p = 0; p < LS_PLACE_COUNT; p++)
-        LS_TRY(add_number(object, ls_place_name((ls_place_kind)p), (double)bytes[p]));
+        LS_TRY(ls_json_add(object, ls_place_name((ls_place_kind)p),
+                           bytes != NULL ? ls_json_create_exact((double)bytes[p])
+                                         : cJSON_CreateNull()));
     return LS_OK;
 }
 
@@ -46,23 +47,31 @@ static ls_status add_class(const ls_plan_report *r, ls_role role, ls_place_kind 
     return add_text(object, "reason", row.reason);
 }
 
-static ls_status add_memory(const ls_plan_report *r, cJSON *json)
+static ls_status add_classes(const ls_plan_report *r, cJSON *json)
 {
-    uint64_t peak[LS_PLACE_COUNT];
     cJSON *classes = cJSON_CreateArray();
 
-    for (int p = 0; p < LS_PLACE_COUNT; p++)
-        peak[p] = ls_plan_place_bytes(r->plan, (ls_place_kind)p);
     LS_TRY(ls_json_add(json, "classes", classes));
     for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
         for (int p = 0; p < LS_PLACE_COUNT; p++)
             LS_TRY(add_class(r, role, (ls_place_kind)p, classes));
-    LS_TRY(add_places(json, "peak_bytes", peak));
-    LS_TRY(add_places(json, "shared_bytes", r->shared_bytes));
+    return LS_OK;
+}
+
+static ls_status add_memory(const ls_plan_report *r, cJSON *json)
+{
+    const bool built = r->plan != NULL;
+    uint64_t peak[LS_PLACE_COUNT];
+
+    for (int p = 0; built && p < LS_PLACE_COUNT; p++)
+        peak[p] = ls_plan_place_bytes(r->plan, (ls_place_kind)p);
+    LS_TRY(built ? add_classes(r, json) : add_null(json, "classes"));
+    LS_TRY(add_places(json, "peak_bytes", built ? peak : NULL));
+    LS_TRY(add_places(json, "shared_bytes", built ? r->shared_bytes : NULL));
     LS_TRY(add_places(json, "available_bytes", r->available.place_bytes));
     if (r->fits) return LS_OK;
-    LS_TRY(add_places(json, "short_bytes", r->short_bytes));
-    return ls_json_add(json, "nearest", cJSON_CreateNull());
+    LS_TRY(add_places(json, "short_bytes", built ? r->short_bytes : NULL));
+    return add_null(json, "nearest");
 }
 
 static ls_status add_threads(cJSON *object, const char *key, int n)
@@ -70,26 +79,34 @@ static ls_status add_threads(cJSON *object, const char *key, int n)
     return add_number(object, key, (double)(n > 0 ? n : ls_cpu_threads()));
 }
 
+/* 0: not known. */
+static ls_status add_rows(cJSON *object, const char *key, int64_t rows)
+{
+    return rows > 0 ? add_number(object, key, (double)rows) : add_null(object, key);
+}
+
 static ls_status add_choices(const ls_plan_report *r, cJSON *json)
 {
+    const bool save_known = r->plan != NULL || r->config->save != LS_SAVE_AUTO;
     const ls_choices *c = &r->choices;
     const ls_place_mode weights = c->placement.classes[LS_CLASS_WEIGHTS].mode;
     cJSON *object = cJSON_CreateObject(), *threads = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(json, "choices", object));
-    LS_TRY(add_number(object, "chunk", (double)c->chunk));
-    LS_TRY(add_number(object, "query_block", (double)c->query_block));
-    LS_TRY(add_text(object, "weights", ls_mode_name(weights)));
-    LS_TRY(ls_json_add(object, "ring_slots",
-                       weights == LS_MODE_STREAM
-                           ? ls_json_create_exact((double)c->placement.ring_slots)
-                           : cJSON_CreateNull()));
-    LS_TRY(add_text(object, "save", ls_choices_save_name(c)));
+    LS_TRY(add_rows(object, "chunk", c->chunk));
+    LS_TRY(add_rows(object, "query_block", c->query_block));
+    LS_TRY(r->plan != NULL ? add_text(object, "weights", ls_mode_name(weights))
+                           : add_null(object, "weights"));
+    LS_TRY(r->plan != NULL && weights == LS_MODE_STREAM
+               ? add_number(object, "ring_slots", (double)c->placement.ring_slots)
+               : add_null(object, "ring_slots"));
+    LS_TRY(save_known ? add_text(object, "save", ls_choices_save_name(c))
+                      : add_null(object, "save"));
     LS_TRY(add_text(object, "accumulate_order", "sequence"));
     LS_TRY(ls_json_add(object, "threads", threads));
     LS_TRY(add_threads(threads, "compute", c->compute_threads));
     LS_TRY(add_threads(threads, "optimizer", c->optimizer_threads));
-    return ls_json_add(threads, "copy", cJSON_CreateNull());
+    return add_null(threads, "copy");
 }
 
 static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, cJSON *segments)
@@ -123,22 +140,29 @@ static ls_status add_segments(const ls_plan_report *r, cJSON *json)
 
 static ls_status fill(const ls_plan_report *r, cJSON *json)
 {
+    /* What this version does not know. */
     static const char *const times[] = {"step_s",       "lower_bound_s", "bound_by",
                                         "tokens_per_s", "mfu_causal",    "mfu_megatron",
                                         "tflops_alst",  "lane_busy_s",   "energy_j"};
 
     LS_TRY(ls_json_add(json, "fits", cJSON_CreateBool(r->fits)));
+    LS_TRY(r->fits ? add_null(json, "why") : add_text(json, "why", r->why));
     LS_TRY(add_text(json, "profile", r->hardware->profile));
     LS_TRY(add_text(json, "model", r->config->model_path));
     LS_TRY(add_number(json, "parameters", (double)r->parameters));
     LS_TRY(add_number(json, "tokens", (double)r->tokens));
     LS_TRY(add_number(json, "pairs", r->pairs));
     LS_TRY(add_number(json, "flops_model", r->flops_model));
-    LS_TRY(add_nulls(json, times, sizeof times / sizeof times[0]));
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) LS_TRY(add_null(json, times[i]));
     LS_TRY(add_memory(r, json));
     LS_TRY(add_choices(r, json));
-    LS_TRY(add_number(json, "n_steps", (double)r->plan->segment_steps[LS_SEGMENT_STEP]));
-    LS_TRY(add_segments(r, json));
+    if (r->plan != NULL) {
+        LS_TRY(add_number(json, "n_steps", (double)r->plan->segment_steps[LS_SEGMENT_STEP]));
+        LS_TRY(add_segments(r, json));
+    } else {
+        LS_TRY(add_null(json, "n_steps"));
+        LS_TRY(add_null(json, "segments"));
+    }
     return ls_json_add(json, "checked", cJSON_CreateBool(r->checked));
 }
 

@@ -133,6 +133,10 @@ ls_status ls_run_config_to_json(const ls_run_config *config, cJSON **json);
  */
 const char *ls_run_config_difference(const cJSON *before, const cJSON *now, bool replan);
 
+/* The value of a key of the table in a resolved config (its default, where it lacks it) as JSON,
+ * cut with "..." to the buffer, which is returned: for messages. */
+const char *ls_run_config_show(const cJSON *config, const char *key, char *buffer, size_t size);
+
 /* A number that is the same for resolved configs between which a run may resume without replan.
  * LS_ERR_NO_MEMORY. */
 ls_status ls_run_config_hash(const cJSON *config, uint64_t *hash);

@@ -242,6 +242,23 @@ const char *ls_run_config_difference(const cJSON *before, const cJSON *now, bool
     return NULL;
 }
 
+const char *ls_run_config_show(const cJSON *config, const char *key, char *buffer, size_t size)
+{
+    size_t n_fields;
+    const ls_run_field *fields = ls_run_fields(&n_fields);
+    const cJSON *value = ls_json_find_path(config, key);
+    cJSON *fallback = NULL;
+
+    for (size_t i = 0; i < n_fields && value == NULL; i++)
+        if (strcmp(fields[i].path, key) == 0) value = fallback = create_default(&fields[i]);
+    char *text = cJSON_PrintUnformatted(value);
+    const int n = snprintf(buffer, size, "%s", text != NULL ? text : "(out of memory)");
+    if (n >= (int)size) snprintf(buffer + size - 4, 4, "...");
+    cJSON_free(text);
+    cJSON_Delete(fallback);
+    return buffer;
+}
+
 /* FNV-1a over a text and its terminating zero. */
 static uint64_t hash_text(uint64_t hash, const char *text)
 {

@@ -148,7 +148,8 @@ static const ls_run_field fields[] = {
     {"record.samples_hz", LS_RUN_WHOLE, AT(samples_hz), "10", .resume = LS_RUN_MAY_CHANGE,
      .least = 1, .most = 1000, .about = "power samples a second"},
 
-    {"output", LS_RUN_TEXT, AT(output), .required = true, .about = "the run directory"},
+    {"output", LS_RUN_TEXT, AT(output), .required = true, .resume = LS_RUN_MAY_CHANGE,
+     .about = "the run directory"},
 };
 
 const ls_run_field *ls_run_fields(size_t *n_fields)

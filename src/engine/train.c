@@ -25,7 +25,8 @@
 #include "run_file.h"
 #include "run_warning.h"
 
-#define PATH_BYTES 4096
+#define PATH_BYTES  4096
+#define VALUE_BYTES 200 /* of a config's value in a message */
 
 typedef struct training {
     const ls_run_config *config;
@@ -174,8 +175,31 @@ static void note_rejected(void *context, const char *directory, const char *reas
     ls_progress_note(context, "passed over %s: %s", directory, reason);
 }
 
+/* Nothing but folders stands where the run directory and those above it are to be. */
+static ls_status check_folders(const char *output)
+{
+    char path[PATH_BYTES];
+    ls_path_kind kind = LS_PATH_ABSENT, link;
+
+    for (size_t n = 1; n <= strlen(output) && n < sizeof path; n++) {
+        if (output[n] != '/' && output[n] != '\0') continue;
+        snprintf(path, sizeof path, "%.*s", (int)n, output);
+        LS_TRY(ls_path_describe(path, &kind));
+        if (kind == LS_PATH_DIRECTORY) continue;
+        LS_TRY(ls_path_describe_link(path, &link));
+        if (link == LS_PATH_ABSENT) return LS_OK; /* and all that is below it */
+        return LS_FAIL(LS_ERR_INVALID,
+                       "output: %s%s%s is %s, not a folder; move it away, or choose another output",
+                       output, n < strlen(output) ? ": " : "", n < strlen(output) ? path : "",
+                       kind == LS_PATH_FILE     ? "a file"
+                       : kind == LS_PATH_ABSENT ? "a link to nothing"
+                                                : "a device, pipe or socket");
+    }
+    return LS_OK;
+}
+
 /* A run directory that already holds a run is never overwritten by accident. */
-static ls_status check_output(const char *output)
+static ls_status check_unused(const char *output)
 {
     char path[PATH_BYTES];
     ls_path_kind kind;
@@ -189,20 +213,30 @@ static ls_status check_output(const char *output)
                    output);
 }
 
-/* Frozen choices of the checkpoint, unless --replan; the config may differ only where it may. */
+/* A resumed run's config may differ only where it may. */
+static ls_status check_config(const training *t, const cJSON *before, const char *directory)
+{
+    const cJSON *now = t->config_json;
+    const char *key = ls_run_config_difference(before, now, t->train->replan);
+    char was[VALUE_BYTES], is[VALUE_BYTES];
+
+    if (key == NULL) return LS_OK;
+    const bool replan_allows = key != ls_run_config_difference(before, now, true);
+    return LS_FAIL(LS_ERR_INVALID,
+                   "%s differs from the run that %s belongs to: %s there, %s now; set it back to "
+                   "%s, %sor start a new run with another output",
+                   key, directory, ls_run_config_show(before, key, was, sizeof was),
+                   ls_run_config_show(now, key, is, sizeof is), was,
+                   replan_allows ? "allow the change with --replan, " : "");
+}
+
+/* Frozen choices of the checkpoint, unless --replan. */
 static ls_status adopt_choices(training *t, const char *directory, ls_choices *choices)
 {
     cJSON *before = NULL;
 
     LS_TRY(ls_checkpoint_read_choices(directory, choices, &before));
-    const char *key = ls_run_config_difference(before, t->config_json, t->train->replan);
-    ls_status status = LS_OK;
-    if (key != NULL)
-        status = LS_FAIL(LS_ERR_INVALID,
-                         "%s differs from the run that %s belongs to; restore it, or start a new "
-                         "run with another output%s",
-                         key, directory,
-                         t->train->replan ? "" : " (--replan allows memory and chunk choices)");
+    const ls_status status = check_config(t, before, directory);
     cJSON_Delete(before);
     choices->compute_threads = (int)t->config->compute_threads;
     choices->optimizer_threads = (int)t->config->optimizer_threads;
@@ -262,12 +296,39 @@ static ls_status open_statistics(training *t)
     return t->bins != NULL ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "loss bins");
 }
 
+/* --stop-after against the run file, before anything is opened. */
+static ls_status check_stop_after(const training *t)
+{
+    const int64_t last = t->config->schedule.steps;
+
+    if (t->train->stop_after <= last) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "--stop-after %lld: the run ends at step %lld (steps); give a step up to that, "
+                   "or raise steps",
+                   (long long)t->train->stop_after, (long long)last);
+}
+
+/* --stop-after against the checkpoint; a run that is complete has nothing to stop. */
+static ls_status check_not_passed(const training *t)
+{
+    const int64_t step = t->trainer.step;
+
+    if (t->train->stop_after == 0 || t->train->stop_after >= step) return LS_OK;
+    if (step >= t->config->schedule.steps) return LS_OK;
+    return LS_FAIL(
+        LS_ERR_INVALID,
+        "--stop-after %lld: the run in %s is at step %lld already; give a later step, or "
+        "leave it out",
+        (long long)t->train->stop_after, t->config->output, (long long)step);
+}
+
 static ls_status open_run(training *t, const ls_model_config *model)
 {
-    if (!t->train->resume) LS_TRY(check_output(t->config->output));
+    if (!t->train->resume) LS_TRY(check_unused(t->config->output));
     LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
     LS_TRY(open_statistics(t));
     LS_TRY(open_trainer(t, model));
+    LS_TRY(check_not_passed(t));
     LS_TRY(ls_directory_make(t->config->output));
     LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
     return ls_run_file_write(&t->trainer, t->config_json, t->options->version, t->attempt);
@@ -348,6 +409,8 @@ static ls_status run_steps(training *t)
     const ls_status made_up = make_up_evaluation(t);
     if (made_up == LS_ERR_STOPPED) return save_and_stop(t, "asked to stop");
     LS_TRY(made_up);
+    if (t->trainer.step == t->train->stop_after && t->trainer.step < last && t->trainer.step > 0)
+        return save_and_stop(t, "--stop-after");
     while (t->trainer.step < last) {
         if (deadline_near(t)) return save_and_stop(t, "deadline");
         ls_status status = ls_trainer_submit_step(&t->trainer, save);
@@ -406,28 +469,49 @@ static void note_op_times(training *t)
     }
 }
 
+/* A resumed run that has nothing left to do says so. */
+static void note_complete(training *t)
+{
+    if (t->trainer.step < t->config->schedule.steps) return;
+    ls_progress_note(
+        &t->progress, "already complete: step %lld of %lld is saved in %s; raise steps to train on",
+        (long long)t->trainer.step, (long long)t->config->schedule.steps, t->config->output);
+}
+
+static ls_heartbeat_state find_state(ls_status status)
+{
+    if (status == LS_OK) return LS_HEARTBEAT_DONE;
+    return status == LS_ERR_STOPPED ? LS_HEARTBEAT_STOPPED : LS_HEARTBEAT_FAILED;
+}
+
+static ls_status open_and_run(training *t, const ls_model_config *model)
+{
+    const ls_heartbeat_options beats = {
+        .directory = t->config->output, .event = show_beat, .context = t};
+    ls_heartbeat *heartbeat = NULL;
+
+    LS_TRY(open_run(t, model));
+    note_start(t);
+    note_complete(t);
+    LS_TRY(ls_heartbeat_start(&t->trainer, &beats, &heartbeat));
+    const ls_status status = run_steps(t);
+    ls_heartbeat_stop(heartbeat, find_state(status));
+    if (t->options->verbose && t->trainer.step > 0) note_op_times(t);
+    return status;
+}
+
 ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model,
                        const ls_train_options *train, const ls_job_options *options)
 {
     training t = {.config = config, .train = train, .options = options};
-    ls_heartbeat *heartbeat = NULL;
     ls_status status;
 
     pthread_mutex_init(&t.mutex, NULL);
     t.progress = ls_progress_open(config->schedule.steps, options->quiet);
-    status = ls_hardware_open(config->hardware, true, &t.hardware);
-    if (status == LS_OK && train->dry_run) {
-        status = dry_run(&t, model);
-    } else if (status == LS_OK) {
-        status = open_run(&t, model);
-        if (status == LS_OK) {
-            note_start(&t);
-            status = ls_heartbeat_start(&t.trainer, show_beat, &t, &heartbeat);
-            if (status == LS_OK) status = run_steps(&t);
-            ls_heartbeat_stop(heartbeat);
-            if (options->verbose && t.trainer.step > 0) note_op_times(&t);
-        }
-    }
+    status = check_stop_after(&t);
+    if (status == LS_OK) status = check_folders(config->output);
+    if (status == LS_OK) status = ls_hardware_open(config->hardware, true, &t.hardware);
+    if (status == LS_OK) status = train->dry_run ? dry_run(&t, model) : open_and_run(&t, model);
     close_run(&t);
     pthread_mutex_destroy(&t.mutex);
     return status;

@@ -28,6 +28,8 @@ static const char *find_remedy(int error)
     case EPERM: return " (check the owner and the mode bits of the path)";
     case EMFILE:
     case ENFILE: return " (too many open files: raise `ulimit -n`)";
+    case EEXIST: return " (something else has that name: move it away or choose another name)";
+    case ENOTDIR: return " (a part of the path is no folder: choose another path)";
     case EIO: return " (the device reports an error: check the disk and the kernel log)";
     default: return "";
     }

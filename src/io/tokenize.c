@@ -18,10 +18,18 @@
 #define BLOCK_BYTES 16384
 
 typedef struct file_list {
+    const ls_tokenize_request *request;
     char **paths;
     int64_t n, room;
     ls_tokenize_report report;
 } file_list;
+
+static ls_status check_stop(const ls_tokenize_request *request)
+{
+    if (request->stop == NULL || !atomic_load(request->stop)) return LS_OK;
+    return LS_FAIL(LS_ERR_STOPPED, "stopped: nothing was written to %s.bin and .idx",
+                   request->prefix);
+}
 
 static ls_status add_path(file_list *list, char *path) /* owns path from here on */
 {
@@ -47,7 +55,8 @@ static ls_status collect_folder(file_list *list, const char *path, int depth)
     if (depth > DEPTH_MAX) {
         return LS_FAIL(LS_ERR_INVALID, "%s: folders are nested deeper than %d", path, DEPTH_MAX);
     }
-    status = ls_directory_list(path, &names);
+    status = check_stop(list->request);
+    if (status == LS_OK) status = ls_directory_list(path, &names);
     for (int64_t i = 0; i < names.n_names && status == LS_OK; i++) {
         ls_path_kind kind = LS_PATH_ABSENT;
         char *below = ls_path_join(path, names.names[i]);
@@ -102,13 +111,15 @@ static ls_status check_output(const file_list *list, const char *prefix)
     return LS_OK;
 }
 
-static ls_status copy_bytes(const ls_disk_file *file, uint64_t bytes, ls_tokens_writer *writer)
+static ls_status copy_bytes(const ls_tokenize_request *request, const ls_disk_file *file,
+                            uint64_t bytes, ls_tokens_writer *writer)
 {
     uint8_t block[BLOCK_BYTES];
     int32_t ids[BLOCK_BYTES];
 
     for (uint64_t at = 0; at < bytes; at += BLOCK_BYTES) {
         const uint64_t n = bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES;
+        LS_TRY(check_stop(request));
         LS_TRY(ls_disk_file_read_at(file, block, n, at));
         for (uint64_t i = 0; i < n; i++) ids[i] = block[i];
         LS_TRY(ls_tokens_writer_append(writer, ids, (int64_t)n));
@@ -116,9 +127,9 @@ static ls_status copy_bytes(const ls_disk_file *file, uint64_t bytes, ls_tokens_
     return LS_OK;
 }
 
-static ls_status add_document(const char *path, ls_tokens_writer *writer,
-                              ls_tokenize_report *report)
+static ls_status add_document(file_list *list, const char *path, ls_tokens_writer *writer)
 {
+    ls_tokenize_report *report = &list->report;
     const int32_t end = LS_BYTES_END_OF_DOCUMENT;
     ls_disk_file file = LS_DISK_FILE_CLOSED;
     uint64_t bytes = 0;
@@ -128,7 +139,7 @@ static ls_status add_document(const char *path, ls_tokens_writer *writer,
     if (status == LS_OK && bytes == 0) {
         report->n_empty++;
     } else if (status == LS_OK) {
-        status = copy_bytes(&file, bytes, writer);
+        status = copy_bytes(list->request, &file, bytes, writer);
         if (status == LS_OK) status = ls_tokens_writer_append(writer, &end, 1);
         if (status == LS_OK) status = ls_tokens_writer_end_document(writer);
         report->n_files++;
@@ -137,15 +148,16 @@ static ls_status add_document(const char *path, ls_tokens_writer *writer,
     return status;
 }
 
-static ls_status write_shard(file_list *list, const char *prefix)
+static ls_status write_shard(file_list *list)
 {
+    const char *prefix = list->request->prefix;
     const ls_tokens_writer_options options = {.element = LS_TOKENS_ELEMENT_U16};
     ls_tokens_writer *writer = NULL;
 
     LS_TRY(ls_tokens_writer_open(prefix, &options, &writer));
     ls_status status = LS_OK;
     for (int64_t i = 0; i < list->n && status == LS_OK; i++) {
-        status = add_document(list->paths[i], writer, &list->report);
+        status = add_document(list, list->paths[i], writer);
     }
     if (status == LS_OK && list->report.n_files == 0) {
         status = LS_FAIL(LS_ERR_INVALID, "%s: none of the inputs has any content", prefix);
@@ -156,15 +168,16 @@ static ls_status write_shard(file_list *list, const char *prefix)
     return status;
 }
 
-ls_status ls_tokenize_bytes(const char *const *paths, int64_t n, const char *prefix,
-                            ls_tokenize_report *report)
+ls_status ls_tokenize_bytes(const ls_tokenize_request *request, ls_tokenize_report *report)
 {
-    file_list list = {.paths = NULL};
+    file_list list = {.request = request};
     ls_status status = LS_OK;
 
-    for (int64_t i = 0; i < n && status == LS_OK; i++) status = collect(&list, paths[i]);
-    if (status == LS_OK) status = check_output(&list, prefix);
-    if (status == LS_OK) status = write_shard(&list, prefix);
+    for (int64_t i = 0; i < request->n_paths && status == LS_OK; i++) {
+        status = collect(&list, request->paths[i]);
+    }
+    if (status == LS_OK) status = check_output(&list, request->prefix);
+    if (status == LS_OK) status = write_shard(&list);
     if (status == LS_OK && report) *report = list.report;
     for (int64_t i = 0; i < list.n; i++) free(list.paths[i]);
     free(list.paths);

@@ -9,6 +9,7 @@
 #ifndef LS_TOKENIZE_H
 #define LS_TOKENIZE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "status.h"
@@ -23,16 +24,21 @@ typedef struct ls_tokenize_report {
     int64_t n_tokens;  /* with the end marks */
 } ls_tokenize_report;
 
+typedef struct ls_tokenize_request {
+    const char *const *paths; /* [n_paths] files and folders */
+    int64_t n_paths;
+    const char *prefix;
+    const atomic_bool *stop; /* set from anywhere: give up; may be NULL */
+} ls_tokenize_request;
+
 /*
  * Write PREFIX.bin + PREFIX.idx from files and folders.  A folder stands for all regular files
  * below it, sorted by name; links inside are not followed.
- *   paths   [n]
  *   report  [out] may be NULL
  * Returns LS_OK, LS_ERR_INVALID (no file with content; the output lies among the inputs),
- * LS_ERR_IO, LS_ERR_CORRUPT (a file shrank while read) or LS_ERR_NO_MEMORY.  On failure an older
- * shard stays.
+ * LS_ERR_IO, LS_ERR_CORRUPT (a file shrank while read), LS_ERR_STOPPED or LS_ERR_NO_MEMORY.  On
+ * failure an older shard stays, and nothing of the new one.
  */
-ls_status ls_tokenize_bytes(const char *const *paths, int64_t n, const char *prefix,
-                            ls_tokenize_report *report);
+ls_status ls_tokenize_bytes(const ls_tokenize_request *request, ls_tokenize_report *report);
 
 #endif

@@ -10,6 +10,7 @@
 #include "clock.h"
 
 #define PLAIN_INTERVAL_NS  5000000000u
+#define EVAL_INTERVAL_NS   10000000000u
 #define WITHIN_INTERVAL_NS 60000000000u
 #define WITHIN_SECONDS     3.0 /* shorter steps speak for themselves */
 #define TEXT_BYTES         256
@@ -81,6 +82,26 @@ void ls_progress_step_within(ls_progress *p, const ls_progress_within *w)
             p->terminal ? "\r" : "", p->color ? "\033[1m" : "", w->segment, (long long)w->step,
             (long long)p->steps, p->color ? "\033[0m" : "", w->phase, layer, block,
             100.0 * w->fraction, step_eta, run_eta, p->terminal ? "\033[K" : "\n");
+    p->drawn = p->terminal;
+    p->last_ns = now_ns;
+    fflush(stderr);
+}
+
+void ls_progress_eval(ls_progress *p, const ls_progress_evaluation *e)
+{
+    const uint64_t now_ns = ls_clock_ns();
+    const bool edge = p->last_ns == 0 || e->tokens == e->tokens_all;
+    const double rate = e->elapsed_s > 0.0 ? (double)e->tokens / e->elapsed_s : 0.0;
+    char loss[32] = "?", eta[32];
+
+    if (p->quiet) return;
+    if (!p->terminal && !edge && now_ns - p->last_ns < EVAL_INTERVAL_NS) return;
+    if (isfinite(e->loss)) snprintf(loss, sizeof loss, "%.4f", e->loss);
+    print_eta((double)(e->tokens_all - e->tokens) / rate, eta, sizeof eta);
+    fprintf(stderr, "%s%seval %lld/%lld%s tokens  loss %s  %.0f tok/s  ETA %s%s",
+            p->terminal ? "\r" : "", p->color ? "\033[1m" : "", (long long)e->tokens,
+            (long long)e->tokens_all, p->color ? "\033[0m" : "", loss, rate, eta,
+            p->terminal ? "\033[K" : "\n");
     p->drawn = p->terminal;
     p->last_ns = now_ns;
     fflush(stderr);

@@ -1,8 +1,8 @@
 /*
  * progress.h - the line a person watches: step, loss, tokens/s, ETA; on stderr.
  *
- * On a terminal one line is redrawn in place; elsewhere plain lines at most every few seconds, and
- * always the first and the last.  NO_COLOR and --quiet are respected.
+ * On a terminal one line is redrawn in place; elsewhere plain lines at most every few seconds (an
+ * evaluation's: every ten), and always the first and the last.  NO_COLOR and --quiet are respected.
  *
  * Layer: telemetry.  Threads: one owner.
  */
@@ -40,6 +40,15 @@ typedef struct ls_progress_within {
 } ls_progress_within;
 
 void ls_progress_step_within(ls_progress *progress, const ls_progress_within *within);
+
+/* How far an evaluation has come. */
+typedef struct ls_progress_evaluation {
+    int64_t tokens, tokens_all;
+    double loss; /* so far; NAN: not known */
+    double elapsed_s;
+} ls_progress_evaluation;
+
+void ls_progress_eval(ls_progress *progress, const ls_progress_evaluation *evaluation);
 
 /* A line of its own ("saved ...", "eval ..."), not overwritten by the next step. */
 void ls_progress_note(ls_progress *progress, const char *format, ...)
