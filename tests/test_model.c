@@ -259,12 +259,23 @@ static void blocks_do_not_change_the_result(void **state)
     close_golden(&g);
 }
 
+/* Each layer by the bits of *context: its two are o and qkv, and whether x. */
+static void save_by_mask(void *context, int32_t layer, ls_layer_save *save)
+{
+    const unsigned bits = *(const unsigned *)context >> (3 * layer);
+    save->x = bits & 1u;
+    save->o = bits & 2u;
+    save->qkv = (bits & 4u) && save->o;
+}
+
 /* Twice the same, and under every save policy: the same bits, in both dtypes. */
 static void equal_blocks_give_equal_bits(void **state)
 {
     static const struct {
         bool o, qkv;
-    } policies[] = {{false, false}, {true, false}, {true, true}};
+        int64_t x_stride;
+    } policies[] = {{false, false, 1}, {true, false, 1},  {true, true, 1}, {true, false, 2},
+                    {true, false, 3},  {false, false, 2}, {true, true, 3}};
     golden g;
     model first, again;
 
@@ -281,6 +292,7 @@ static void equal_blocks_give_equal_bits(void **state)
         for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
             g.options.save_o = policies[p].o;
             g.options.save_qkv = policies[p].qkv;
+            g.options.x_stride = policies[p].x_stride;
             open_golden_model(&g, &g.options, &again);
             const double again_loss = step_model(&again, 0.0);
             assert_memory_equal(&loss, &again_loss, sizeof loss);
@@ -289,6 +301,32 @@ static void equal_blocks_give_equal_bits(void **state)
         }
         close_model(&first);
     }
+    close_golden(&g);
+}
+
+/* Every layer keeps something else: all 512 ways for three layers. */
+static void any_mixture_of_policies_gives_equal_bits(void **state)
+{
+    golden g;
+    model all, mixed;
+
+    (void)state;
+    open_golden(&g, "llama_small");
+    assert_int_equal(g.options.shape.L, 3);
+    g.options.chunk = 41;
+    g.options.query_block = 81;
+    open_golden_model(&g, &g.options, &all);
+    const double loss = step_model(&all, 0.0);
+    for (unsigned mask = 0; mask < 512; mask++) {
+        g.options.save_rule = save_by_mask;
+        g.options.save_context = &mask;
+        open_golden_model(&g, &g.options, &mixed);
+        const double mixed_loss = step_model(&mixed, 0.0);
+        assert_memory_equal(&loss, &mixed_loss, sizeof loss);
+        assert_same_gradients(&all, &mixed);
+        close_model(&mixed);
+    }
+    close_model(&all);
     close_golden(&g);
 }
 
@@ -445,6 +483,7 @@ int main(void)
         cmocka_unit_test(twenty_adamw_steps_track_pytorch),
         cmocka_unit_test(blocks_do_not_change_the_result),
         cmocka_unit_test(equal_blocks_give_equal_bits),
+        cmocka_unit_test(any_mixture_of_policies_gives_equal_bits),
         cmocka_unit_test(a_step_leaves_nothing_behind),
         cmocka_unit_test(micro_batches_add_up),
         cmocka_unit_test(frozen_parameters_keep_their_bytes),

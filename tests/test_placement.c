@@ -33,7 +33,7 @@ static void fill_batch_data(void)
 typedef struct variant {
     ls_dtype dtype;
     bool save_o, save_qkv, tied;
-    int64_t accumulate, chunk, query_block, key_block;
+    int64_t accumulate, chunk, query_block, key_block, x_stride;
 } variant;
 
 static ls_decoder_options make_options(const variant *v)
@@ -59,6 +59,7 @@ static ls_decoder_options make_options(const variant *v)
         .train = true,
         .save_o = v->save_o,
         .save_qkv = v->save_qkv,
+        .x_stride = v->x_stride,
         .beta1 = 0.9f,
         .beta2 = 0.95f,
         .adam_eps = 1e-8f,
@@ -175,10 +176,11 @@ static void decide(bool coherent, const ls_placement_wish *wish, ls_placement *p
 }
 
 static const variant variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0},  /* everything saved */
-    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0},  /* one block; tied; accumulated */
-    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11}, /* ragged; nothing saved but x */
-    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16},
+    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1},  /* everything saved */
+    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3},  /* one block; tied; accumulated; o+x/3 */
+    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1}, /* ragged; nothing saved but x */
+    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2},  /* o+x/2 */
+    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4},
 };
 
 static void every_mode_gives_the_same_bits(void **state)

@@ -305,6 +305,13 @@ static void saving_o_recomputes_no_attention(void **state)
     ls_plan_free(&plan);
     ls_decoder_free(&decoder);
 
+    options.x_stride = 2; /* what is rebuilt between is dense work alone */
+    build_plan(&options, &decoder, &plan);
+    assert_int_equal(count_recomputed(&plan, LS_OP_attention_forward), 0);
+    ls_plan_free(&plan);
+    ls_decoder_free(&decoder);
+
+    options.x_stride = 1;
     options.save_qkv = true;
     build_plan(&options, &decoder, &plan);
     assert_int_equal(count_recomputed(&plan, LS_OP_rope), 0);

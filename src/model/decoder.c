@@ -2,6 +2,7 @@
 #include "decoder.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,36 +105,53 @@ static void add_params(builder *b)
 
 /* ---- activations --------------------------------------------------------------------------- */
 
-/* One tensor for each layer if saved, else one that all layers share. */
-static void add_per_layer(builder *b, int32_t *tensors, bool saved, ls_role role, ls_dtype dtype,
-                          int64_t rows, int64_t columns, const char *name)
+/* One tensor for each layer that saves it, and one of fewer rows that all others share. */
+static void add_per_layer(builder *b, int32_t *tensors, size_t saved_offset, ls_role role,
+                          ls_dtype dtype, int64_t shared_rows, int64_t columns, const char *name)
 {
     char layer_name[LS_TENSOR_NAME_BYTES];
+    int32_t shared = -1;
 
     for (int32_t l = 0; l < b->o->shape.L; l++) {
-        if (!saved && l > 0) {
-            tensors[l] = tensors[0];
+        if (*(const bool *)((const char *)&b->saves[l] + saved_offset)) {
+            snprintf(layer_name, sizeof layer_name, "%s.%d", name, l);
+            tensors[l] = add_tensor(b, role, l, dtype, b->T, columns, layer_name);
             continue;
         }
-        if (saved)
-            snprintf(layer_name, sizeof layer_name, "%s.%d", name, l);
-        else
-            snprintf(layer_name, sizeof layer_name, "%s", name);
-        tensors[l] = add_tensor(b, role, saved ? l : -1, dtype, rows, columns, layer_name);
+        if (shared < 0) shared = add_tensor(b, role, -1, dtype, shared_rows, columns, name);
+        tensors[l] = shared;
     }
 }
 
+/* An earlier layer as far behind its group's start: both inputs have one tensor. */
+static int32_t find_twin(const builder *b, int32_t layer)
+{
+    const int32_t behind = layer - group_start(b, layer);
+
+    for (int32_t l = layer - 1; l >= 0 && behind > 0; l--)
+        if (l - group_start(b, l) == behind) return l;
+    return -1;
+}
+
+/* x.l of layers that keep it and of the end; x.+j, the j-th behind such a layer, of all groups. */
 static void add_layer_inputs(builder *b)
 {
     const ls_decoder_options *o = b->o;
     char name[LS_TENSOR_NAME_BYTES];
 
     for (int32_t l = 0; l <= o->shape.L; l++) {
-        if (!o->train && l >= 2) {
-            b->x[l] = b->x[l % 2]; /* evaluation keeps only a layer's input and output */
+        const bool kept = l == o->shape.L || b->saves[l].x;
+        int32_t twin = kept ? -1 : find_twin(b, l);
+        if (!o->train && l >= 2)
+            twin = l % 2; /* evaluation keeps only a layer's input and output */
+        if (twin >= 0) {
+            b->x[l] = b->x[twin];
             continue;
         }
-        snprintf(name, sizeof name, "x.%d", l);
+        if (kept)
+            snprintf(name, sizeof name, "x.%d", l);
+        else
+            snprintf(name, sizeof name, "x.+%d", l - group_start(b, l));
         b->x[l] = add_tensor(b, LS_ROLE_X, l, o->dtype, b->T, o->shape.D, name);
     }
 }
@@ -144,14 +162,14 @@ static void add_activations(builder *b)
     const ls_decoder_shape *s = &o->shape;
     const int64_t HK = s->H * s->K, GK = s->G * s->K, block = o->query_block, C = o->chunk;
     const ls_dtype dtype = o->dtype;
-    const bool keep_o = o->train && o->save_o, keep_qkv = o->train && o->save_qkv;
 
     add_layer_inputs(b);
-    add_per_layer(b, b->q, keep_qkv, LS_ROLE_KV, dtype, keep_qkv ? b->T : block, HK, "q");
-    add_per_layer(b, b->k, keep_qkv, LS_ROLE_KV, dtype, b->T, GK, "k");
-    add_per_layer(b, b->v, keep_qkv, LS_ROLE_KV, dtype, b->T, GK, "v");
-    add_per_layer(b, b->attn, keep_o, LS_ROLE_O, dtype, keep_o ? b->T : block, HK, "o");
-    add_per_layer(b, b->lse, keep_o, LS_ROLE_O, LS_DTYPE_F32, keep_o ? b->T : block, s->H, "lse");
+    add_per_layer(b, b->q, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, block, HK, "q");
+    add_per_layer(b, b->k, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "k");
+    add_per_layer(b, b->v, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "v");
+    add_per_layer(b, b->attn, offsetof(ls_layer_save, o), LS_ROLE_O, dtype, block, HK, "o");
+    add_per_layer(b, b->lse, offsetof(ls_layer_save, o), LS_ROLE_O, LS_DTYPE_F32, block, s->H,
+                  "lse");
     if (o->key_block > 0 && o->key_block < b->T)
         b->o_acc = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "o_acc");
 
@@ -282,14 +300,34 @@ static ls_status check_options(const ls_decoder_options *o)
                        "%lld query heads over %lld kv heads of width %lld: the first must be a "
                        "multiple of the second, the width even",
                        (long long)s->H, (long long)s->G, (long long)s->K);
-    if (o->save_qkv && !o->save_o)
-        return LS_FAIL(LS_ERR_INVALID, "saving q, k, v without the attention output");
+    if (o->x_stride < 0)
+        return LS_FAIL(LS_ERR_INVALID, "saving the input of every %lld-th layer",
+                       (long long)o->x_stride);
     return LS_OK;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* What each layer keeps: as all do, then as the rule has it. */
+static ls_status set_saves(builder *b)
+{
+    const ls_decoder_options *o = b->o;
+    const int64_t stride = o->x_stride > 0 ? o->x_stride : 1;
+
+    for (int32_t l = 0; l < o->shape.L; l++) {
+        ls_layer_save *save = &b->saves[l];
+        *save = (ls_layer_save){.x = l % stride == 0, .o = o->save_o, .qkv = o->save_qkv};
+        if (o->save_rule != NULL) o->save_rule(o->save_context, l, save);
+        if (save->qkv && !save->o)
+            return LS_FAIL(LS_ERR_INVALID, "layer %d: saving q, k, v without the attention output",
+                           l);
+        if (l == 0) save->x = true;
+        if (!o->train) *save = (ls_layer_save){.x = true};
+    }
+    return LS_OK;
 }
 
 static ls_status build_all(builder *b)
@@ -299,12 +337,13 @@ static ls_status build_all(builder *b)
     int32_t *lists = malloc((6 * L + 1) * sizeof *lists);
 
     b->layers = malloc(L * sizeof *b->layers);
+    b->saves = malloc(L * sizeof *b->saves);
     b->grad_written = calloc(n_params, sizeof *b->grad_written);
     b->decoder->params = malloc(n_params * sizeof *b->decoder->params);
-    if (lists == NULL || b->layers == NULL || b->grad_written == NULL ||
+    if (lists == NULL || b->layers == NULL || b->saves == NULL || b->grad_written == NULL ||
         b->decoder->params == NULL) {
         b->status = LS_FAIL(LS_ERR_NO_MEMORY, "tables of a model of %zu layers", L);
-    } else {
+    } else if ((b->status = set_saves(b)) == LS_OK) {
         b->x = lists;
         b->q = b->x + L + 1;
         b->k = b->q + L;
@@ -319,6 +358,7 @@ static ls_status build_all(builder *b)
     }
     free(lists);
     free(b->layers);
+    free(b->saves);
     free(b->grad_written);
     return b->status;
 }
@@ -335,11 +375,12 @@ ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decode
     o->query_block = smaller(o->query_block, b.T);
     o->chunk = smaller(o->chunk, o->query_block);
     o->loss_rows = smaller(o->loss_rows, b.T);
-    if (!o->train) o->save_o = o->save_qkv = false;
 
     const ls_status status = build_all(&b);
     o->param_rule = NULL;
     o->param_context = NULL;
+    o->save_rule = NULL;
+    o->save_context = NULL;
     if (status != LS_OK) {
         ls_decoder_free(&built);
         return status;

@@ -13,6 +13,10 @@
  * query block, the dense parts chunk by chunk inside a block; backward takes blocks in descending
  * order, so the key and value gradients of a block are final once it has been processed.
  *
+ * Layers from one whose input is kept to the next such are a group: before its last layer runs
+ * backward, the inputs between are rebuilt, into tensors that all groups share.  Those of the last
+ * group still hold what forward left there.
+ *
  * Layer: model.  Threads: a built decoder is immutable.
  */
 #ifndef LS_DECODER_H
@@ -39,6 +43,18 @@ typedef struct ls_param {
 /* Called for each parameter before its states are made; may set frozen, lr_scale. */
 typedef void ls_param_rule(void *context, const char *name, ls_param *param);
 
+/*
+ * What forward keeps of a layer for backward: its input; its attention output with LSE; its q, k, v
+ * (which needs o).  A layer without x gets its input back by running the layers before it again,
+ * from the nearest one with x: by dense work alone where those keep o.
+ */
+typedef struct ls_layer_save {
+    bool x, o, qkv;
+} ls_layer_save;
+
+/* Called for each layer during the build; save holds what the options say of all. */
+typedef void ls_save_rule(void *context, int32_t layer, ls_layer_save *save);
+
 typedef struct ls_decoder_options {
     ls_decoder_shape shape;
     ls_dtype dtype;             /* of weights and activations: BF16 or F32 */
@@ -49,7 +65,10 @@ typedef struct ls_decoder_options {
     int64_t loss_rows;          /* rows of a logits tile */
     int64_t window;             /* sliding window; 0: none */
     bool train;                 /* build segment step, gradients and states */
-    bool save_o, save_qkv;      /* keep O+LSE; keep q, k, v (needs save_o) of every layer */
+    bool save_o, save_qkv;      /* of every layer; x always, or of every x_stride-th */
+    int64_t x_stride;           /* 0: 1 */
+    ls_save_rule *save_rule;    /* may be NULL */
+    void *save_context;
     float beta1, beta2, adam_eps, weight_decay, clip_norm;
     ls_param_rule *param_rule; /* may be NULL */
     void *param_context;

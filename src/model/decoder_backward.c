@@ -2,6 +2,7 @@
  * decoder_backward.c - gradients of the layers.
  *
  * dx [T, D] enters as the gradient of the layer's output and leaves as that of its input.  Layer l:
+ *   the inputs of its group's layers, if it is the last of a group (unless saved)
  *   keys and values of the whole layer from x (unless saved)
  *   for each query block, LAST first:
  *     q, attention forward of the block (unless saved)
@@ -116,9 +117,9 @@ static void emit_block_backward(builder *b, int32_t layer, token_range block)
     const int64_t size = b->o->chunk;
 
     b->recompute = true;
-    for (int64_t c = block.first; c < block.first + block.n && !b->o->save_qkv; c += size)
+    for (int64_t c = block.first; c < block.first + block.n && !b->saves[layer].qkv; c += size)
         emit_attention_inputs(b, layer, cut_range(block, c, size), true, false, q);
-    if (!b->o->save_o) emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
+    if (!b->saves[layer].o) emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
     b->recompute = false;
 
     for (int64_t c = block.first; c < block.first + block.n; c += size) {
@@ -141,7 +142,7 @@ static void emit_layer_backward(builder *b, int32_t layer)
     emit_zero(b, whole(b, b->dk));
     emit_zero(b, whole(b, b->dv));
     b->recompute = true;
-    for (int64_t c = 0; c < b->T && !b->o->save_qkv; c += b->o->chunk) {
+    for (int64_t c = 0; c < b->T && !b->saves[layer].qkv; c += b->o->chunk) {
         const token_range chunk = cut_range(all, c, b->o->chunk);
         emit_attention_inputs(b, layer, chunk, false, true, (row_tensor){-1, 0});
     }
@@ -166,10 +167,20 @@ static void emit_embedding_backward(builder *b)
     b->grad_written[b->embed] = true;
 }
 
+/* The inputs of a group's layers, before the last of them runs backward. */
+static void emit_rebuild(builder *b, int32_t last)
+{
+    for (int32_t layer = group_start(b, last); layer < last; layer++) emit_layer(b, layer, true);
+}
+
 void emit_backward(builder *b)
 {
+    const int32_t top = (int32_t)b->o->shape.L - 1;
+
     b->phase = LS_PHASE_BACKWARD;
-    for (int32_t layer = (int32_t)b->o->shape.L - 1; layer >= 0; layer--)
+    for (int32_t layer = top; layer >= 0; layer--) {
+        if (layer < top && b->saves[layer + 1].x) emit_rebuild(b, layer);
         emit_layer_backward(b, layer);
+    }
     emit_embedding_backward(b);
 }

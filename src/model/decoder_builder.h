@@ -40,7 +40,8 @@ typedef struct builder {
 
     layer_params *layers; /* [L] */
     int32_t embed, final_norm, head;
-    bool *grad_written; /* [n_params]: the next gradient of this parameter adds */
+    bool *grad_written;   /* [n_params]: the next gradient of this parameter adds */
+    ls_layer_save *saves; /* [L] */
 
     /* Activations: per layer where saved, else one shared by all. */
     int32_t *x;          /* [L + 1] layer inputs [T, D] */
@@ -90,6 +91,8 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
 
 /* ---- parts ---- */
 void emit_forward(builder *b); /* embedding and all layers */
+/* Layer's output from its input: all of it, or (rebuild) the dense work alone if O is saved. */
+void emit_layer(builder *b, int32_t layer, bool rebuild);
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
                            row_tensor q);
 void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
@@ -100,6 +103,9 @@ void emit_loss(builder *b, bool with_gradient);
 void emit_backward(builder *b); /* all layers and the embedding */
 void emit_update(builder *b);
 void emit_save(builder *b);
+
+/* The nearest layer up to this one whose input is saved. */
+int32_t group_start(const builder *b, int32_t layer);
 
 /* Where q, O and LSE of a block of layer live. */
 row_tensor q_rows(const builder *b, int32_t layer, token_range block);

@@ -12,17 +12,17 @@
 
 row_tensor q_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->q[layer], b->o->save_qkv ? 0 : block.first};
+    return (row_tensor){b->q[layer], b->saves[layer].qkv ? 0 : block.first};
 }
 
 row_tensor o_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->attn[layer], b->o->save_o ? 0 : block.first};
+    return (row_tensor){b->attn[layer], b->saves[layer].o ? 0 : block.first};
 }
 
 row_tensor lse_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->lse[layer], b->o->save_o ? 0 : block.first};
+    return (row_tensor){b->lse[layer], b->saves[layer].o ? 0 : block.first};
 }
 
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
@@ -89,20 +89,28 @@ void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)
     emit(b, LS_OP_swiglu_forward, &args, (ls_view[]){head_rows(b, b->act, n), gate, up});
 }
 
-static void emit_layer(builder *b, int32_t layer)
+int32_t group_start(const builder *b, int32_t layer)
+{
+    while (!b->saves[layer].x) layer--;
+    return layer;
+}
+
+void emit_layer(builder *b, int32_t layer, bool rebuild)
 {
     const token_range all = {0, b->T};
+    const bool attend = !(rebuild && b->saves[layer].o);
 
     b->layer = layer;
+    b->recompute = rebuild;
     for (int64_t q0 = 0; q0 < b->T; q0 += b->o->query_block) {
         const token_range block = cut_range(all, q0, b->o->query_block);
         const row_tensor q = q_rows(b, layer, block), o = o_rows(b, layer, block);
 
-        for (int64_t c = q0; c < q0 + block.n; c += b->o->chunk) {
+        for (int64_t c = q0; c < q0 + block.n && attend; c += b->o->chunk) {
             b->chunk = (int32_t)(c / b->o->chunk);
             emit_attention_inputs(b, layer, cut_range(block, c, b->o->chunk), true, true, q);
         }
-        emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
+        if (attend) emit_attention(b, layer, block, q, o, lse_rows(b, layer, block));
         for (int64_t c = q0; c < q0 + block.n; c += b->o->chunk) {
             const token_range chunk = cut_range(block, c, b->o->chunk);
             const ls_view proj = head_rows(b, b->proj, chunk.n);
@@ -116,6 +124,7 @@ static void emit_layer(builder *b, int32_t layer)
         }
     }
     b->layer = b->chunk = -1;
+    b->recompute = false;
 }
 
 void emit_forward(builder *b)
@@ -132,7 +141,7 @@ void emit_forward(builder *b)
              (ls_view[]){rows_view(b, (row_tensor){b->x[0], 0}, chunk), weight(b, b->embed),
                          rows_view(b, (row_tensor){b->decoder->inputs.tokens, 0}, chunk)});
     }
-    for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer);
+    for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer, false);
 }
 
 void emit_loss(builder *b, bool with_gradient)
