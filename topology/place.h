@@ -75,6 +75,9 @@ typedef struct ls_placement {
     bool has_device;    /* there is device memory; else everything is host, direct */
     bool coherent;      /* kernels read host memory at the link's rate: vectors stay there */
     int64_t ring_slots; /* of streamed weights, in layers */
+    bool tiled[LS_CLASS_COUNT]; /* streamed in blocks of rows, what is at work included */
+    int64_t
+        tiles[LS_CLASS_COUNT]; /* blocks in device memory at once; at least what a kernel wants */
     ls_class_placement classes[LS_CLASS_COUNT];
 } ls_placement;
 
