@@ -161,6 +161,13 @@ static void check_use(const ls_decoder_options *options)
         assert_int_equal(ls_placement_decide(machine, &wish, &placement), LS_OK);
         check_placed_use(options, &placement);
     }
+    for (int class = LS_CLASS_X; class <= LS_CLASS_DKV; class ++) { /* all that can be cut */
+        placement.classes[class].place = LS_PLACE_HOST;
+        placement.classes[class].mode = LS_MODE_STREAM;
+        placement.tiled[class] = true;
+        placement.tiles[class] = class - LS_CLASS_X;
+    }
+    check_placed_use(options, &placement);
     free(machine);
 }
 
@@ -209,6 +216,18 @@ static void test_saved_attention(void **state)
     check_use(&o);
 }
 
+static void test_tiles(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.chunk = 8;
+    o.key_block = o.query_block;
+    check_use(&o);
+    o.save_o = o.save_qkv = true;
+    o.x_stride = 2;
+    check_use(&o);
+}
+
 static void test_one_chunk(void **state)
 {
     ls_decoder_options o = make_options();
@@ -231,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp32_tied),
         cmocka_unit_test(test_saved_attention),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_one_chunk),
         cmocka_unit_test(test_evaluation_alone),
     };

@@ -51,6 +51,11 @@ typedef enum ls_tensor_class {
 /* "weights", "lo", ... as in the run file's memory.place; never NULL. */
 const char *ls_class_name(ls_tensor_class class);
 
+/*
+ * A streamed class passes through slots whole, tensor by tensor, or cut into blocks of rows; only
+ * cut may what is at work lie in host memory as well, so that device memory need not grow with the
+ * sequence.
+ */
 typedef enum ls_place_mode {
     LS_MODE_DIRECT = 0,
     LS_MODE_STREAM,
@@ -81,6 +86,14 @@ typedef struct ls_placement {
     ls_class_placement classes[LS_CLASS_COUNT];
 } ls_placement;
 
+/* Which activations pass through device memory in blocks of rows rather than whole. */
+typedef enum ls_placement_cut {
+    LS_CUT_NONE = 0,
+    LS_CUT_X_O,    /* layer inputs and their gradient, attention outputs */
+    LS_CUT_X_O_KV, /* keys, values and their gradients too: kernels meet them block by block */
+    LS_CUT_COUNT
+} ls_placement_cut;
+
 /* What the user insists on. */
 typedef struct ls_placement_wish {
     bool weights_given; /* else the policy chooses */
@@ -89,6 +102,7 @@ typedef struct ls_placement_wish {
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
     bool weights_too_large; /* resident weights have been found not to fit */
+    ls_placement_cut cut;   /* whole activations have been found not to fit */
 } ls_placement_wish;
 
 struct ls_topology;

@@ -149,6 +149,12 @@ static void add_copy(staging *s, ls_view to, ls_view from, const ls_call *like, 
     add_call(s, &copy);
 }
 
+/* Bytes [from, to) of a view. */
+static ls_view part_of(ls_view view, uint64_t from, uint64_t to)
+{
+    return (ls_view){view.tensor, view.offset + from, to - from};
+}
+
 /* The tensor that stands for a unit in a slot of its pool. */
 static int32_t find_stand_in(staging *s, int32_t unit, int32_t slot)
 {
@@ -186,8 +192,8 @@ static void leave(staging *s, int64_t call, int32_t *n_left)
         const ls_visit_pool *pool = ls_visits_pool(&s->visits, v->unit);
         slot_queue *queue = &s->queues[pool - s->visits.pools];
         if (v->writes && v->read_on && s->status == LS_OK)
-            add_copy(s, ls_visits_view(&s->visits, v->unit),
-                     ls_view_whole(&s->out->tape, v->in_slot), &s->tape->calls[call],
+            add_copy(s, part_of(ls_visits_view(&s->visits, v->unit), v->from, v->to),
+                     (ls_view){v->in_slot, v->from, v->to - v->from}, &s->tape->calls[call],
                      ls_visits_tensor(&s->visits, v->unit)->layer);
         queue->free[(queue->oldest + queue->n_free++) % pool->n_slots] = v->slot;
     }
@@ -200,7 +206,8 @@ static void take_slot(staging *s, ls_visit *v, slot_queue *queue, int32_t n_slot
     queue->n_free--;
     v->in_slot = find_stand_in(s, v->unit, v->slot);
     if (v->reads_in && s->status == LS_OK)
-        add_copy(s, ls_view_whole(&s->out->tape, v->in_slot), ls_visits_view(&s->visits, v->unit),
+        add_copy(s, (ls_view){v->in_slot, v->held_from, v->held_to - v->held_from},
+                 part_of(ls_visits_view(&s->visits, v->unit), v->held_from, v->held_to),
                  &s->tape->calls[v->first], ls_visits_tensor(&s->visits, v->unit)->layer);
 }
 

@@ -166,6 +166,27 @@ static ls_status count_slots(ls_visits *v)
 
 /* ---- visits -------------------------------------------------------------------------------- */
 
+/* What host memory holds of a unit: all of it, if another lane wrote it or it outlives segments;
+ * else what visits before have written. */
+static void find_held(const ls_visits *v, ls_visit *visit)
+{
+    const int32_t t = v->unit_tensor[visit->unit];
+    const ls_visit *before = visit->before >= 0 ? &v->visits[visit->before] : NULL;
+
+    visit->held_to = ls_visits_view(v, visit->unit).bytes;
+    if (visit->given >= 0 || v->tape->tensors[t].persistent || before == NULL) return;
+    visit->held_from = before->held_from;
+    visit->held_to = before->held_to;
+    if (!before->writes) return;
+    if (before->before < 0 && before->given < 0) { /* nobody before it */
+        visit->held_from = before->from;
+        visit->held_to = before->to;
+        return;
+    }
+    if (before->from < visit->held_from) visit->held_from = before->from;
+    if (before->to > visit->held_to) visit->held_to = before->to;
+}
+
 static ls_status begin_visit(ls_visits *v, int32_t unit, int32_t pass, int64_t call)
 {
     const int32_t t = v->unit_tensor[unit], last = v->last_visit[unit];
@@ -190,6 +211,7 @@ static ls_status begin_visit(ls_visits *v, int32_t unit, int32_t pass, int64_t c
                                         .before = last,
                                         .slot = -1,
                                         .in_slot = -1};
+    find_held(v, &v->visits[v->n_visits]);
     v->role_begins[v->tape->tensors[t].role] = call;
     v->current[unit] = v->last_visit[unit] = v->n_visits++;
     return LS_OK;
@@ -207,13 +229,12 @@ static void note_write(ls_visit *visit, uint64_t from, uint64_t to)
     if (!visit->writes) {
         visit->from = from;
         visit->to = to;
-    } else if (from > visit->to || to < visit->from) {
-        visit->reads_in = true;
-    } else {
-        if (from < visit->from) visit->from = from;
-        if (to > visit->to) visit->to = to;
+        visit->writes = true;
+        return;
     }
-    visit->writes = true;
+    if (from > visit->to || to < visit->from) visit->reads_in = true;
+    if (from < visit->from) visit->from = from;
+    if (to > visit->to) visit->to = to;
 }
 
 /* Make room among the tiles of a pool: what is wanted again last leaves, but nothing of this call.
@@ -353,19 +374,22 @@ static void join_layers(ls_visits *v)
     }
 }
 
-/* What must be copied, now that all is known of each. */
+/* What must be copied out, now that all visits are known: what a later one copies in again, unless
+ * one between them writes all of it. */
 static void settle_visits(ls_visits *v)
 {
-    for (int32_t i = 0; i < v->n_visits; i++) {
-        ls_visit *visit = &v->visits[i];
-        if (visit->writes && visit->to - visit->from < ls_visits_view(v, visit->unit).bytes)
-            visit->reads_in = true; /* it leaves as a whole */
-    }
-    for (int32_t i = 0; i < v->n_visits; i++) {
+    int32_t *wanted = v->current; /* no longer needed */
+
+    for (int32_t unit = 0; unit < v->n_units; unit++) wanted[unit] = 0;
+    for (int32_t i = v->n_visits - 1; i >= 0; i--) {
         ls_visit *visit = &v->visits[i];
         const int32_t t = v->unit_tensor[visit->unit];
-        visit->read_on = v->tape->tensors[t].persistent || v->read[t] > visit->last ||
-                         (visit->next >= 0 && v->visits[visit->next].reads_in);
+        visit->read_on =
+            v->tape->tensors[t].persistent || v->read[t] > visit->last || wanted[visit->unit] != 0;
+        if (visit->reads_in)
+            wanted[visit->unit] = 1;
+        else if (visit->to - visit->from == ls_visits_view(v, visit->unit).bytes)
+            wanted[visit->unit] = 0;
     }
 }
 

@@ -22,11 +22,13 @@
 
 typedef struct ls_visit {
     int32_t unit;
-    int32_t pass;         /* the phase of the segment it is in, counted */
-    int64_t first, last;  /* calls of the tape */
-    int64_t given;        /* the call of another lane that wrote the tensor before it, -1: none */
-    uint64_t from, to;    /* what it has written so far, if it writes, within the unit: no gaps */
-    bool reads_in;        /* it must be copied in */
+    int32_t pass;        /* the phase of the segment it is in, counted */
+    int64_t first, last; /* calls of the tape */
+    int64_t given;       /* the call of another lane that wrote the tensor before it, -1: none */
+    /* Bytes of the unit: what host memory holds of it when the visit begins, and what the visit has
+     * written, if it writes; neither has gaps. */
+    uint64_t held_from, held_to, from, to;
+    bool reads_in;        /* what is held must be copied in */
     bool writes, read_on; /* what it has written is read later, elsewhere: it must be copied out */
     int32_t next, before; /* visits of the unit after and before it, -1: none */
     int32_t slot;         /* of its pool; for who takes slots */
