@@ -76,17 +76,21 @@ static void run_over_pattern(model *m, bool complement, arena_use *uses)
             if (uses[a].bytes[i] != pattern_at(i, complement)) uses[a].touched[i] = 1;
 }
 
-/* Each tensor has been written from its first byte to its last; `owned` gets its bytes. */
-static void check_tensor(const ls_plan_tensor *t, const arena_use *use)
+/* What a step touches has been written; `owned` gets the bytes of all tensors. */
+static void check_operand(const ls_plan *plan, const ls_step_operand *o, const arena_use *uses)
 {
-    const uint64_t end = t->span.offset + t->span.bytes;
-
-    for (uint64_t i = t->span.offset; i < end; i++) {
+    if (o->tensor < 0) return;
+    const arena_use *use = &uses[o->span.arena];
+    for (uint64_t i = o->span.offset; i < o->span.offset + o->span.bytes; i++)
         if (!use->touched[i])
-            fail_msg("%s: byte %llu of %llu is never written", t->tensor.name,
-                     (unsigned long long)(i - t->span.offset), (unsigned long long)t->span.bytes);
-        use->owned[i] = 1;
-    }
+            fail_msg("%s: byte %llu of %llu is never written", plan->tensors[o->tensor].tensor.name,
+                     (unsigned long long)(i - plan->tensors[o->tensor].span.offset),
+                     (unsigned long long)plan->tensors[o->tensor].span.bytes);
+}
+
+static void own_tensor(const ls_plan_tensor *t, const arena_use *uses)
+{
+    memset(uses[t->span.arena].owned + t->span.offset, 1, t->span.bytes);
 }
 
 static void open_uses(const ls_instance *instance, arena_use *uses)
@@ -135,8 +139,8 @@ static void check_placed_use(const ls_decoder_options *options, const ls_placeme
     open_uses(&m.instance, uses);
     run_over_pattern(&m, false, uses);
     run_over_pattern(&m, true, uses);
-    for (int32_t i = 0; i < plan->n_tensors; i++)
-        check_tensor(&plan->tensors[i], &uses[plan->tensors[i].span.arena]);
+    for (int32_t i = 0; i < plan->n_tensors; i++) own_tensor(&plan->tensors[i], uses);
+    for (int64_t i = 0; i < plan->n_operands; i++) check_operand(plan, &plan->operands[i], uses);
     for (int32_t a = 0; a < plan->n_arenas; a++) {
         check_arena(&uses[a], plan->arenas[a].bytes);
         free(uses[a].touched);
