@@ -273,6 +273,7 @@ static void test_document(void **state)
     (void)state;
     assert_text(cJSON_GetObjectItemCaseSensitive(json, "machine"), "machine", machine.origin);
     assert_number(json, "repetitions", 5);
+    assert_null_at(json, "load_average");
     assert_true(cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(json, "in_cache")));
     assert_int_equal(cJSON_GetArraySize(links), 2 * each + LS_COPY_COUNT);
     row = cJSON_GetArrayItem(links, 3); /* host0, huge pages, write, 6 threads */
@@ -306,12 +307,21 @@ static void test_document(void **state)
     cJSON_Delete(json);
 }
 
-/* What is missing is null with a reason, in the document and in the table: never a zero. */
-static void test_missing(void **state)
+static char *table(void)
 {
     char *text = NULL;
     size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
 
+    assert_non_null(file);
+    ls_bench_print(bench, file);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+/* What is missing is null with a reason, in the document and in the table: never a zero. */
+static void test_missing(void **state)
+{
     (void)state;
     bench->memories[0].measured = false;
     snprintf(bench->memories[0].missing, LS_NOTE_BYTES, "no cores there");
@@ -331,10 +341,7 @@ static void test_missing(void **state)
     assert_null_at(copy, "throttle_ratio");
     cJSON_Delete(json);
 
-    FILE *file = open_memstream(&text, &bytes);
-    assert_non_null(file);
-    ls_bench_print(bench, file);
-    fclose(file);
+    char *text = table();
     assert_non_null(strstr(text, "host0: not measured: no cores there"));
     assert_non_null(strstr(text, "host0 <> hbm0: not measured: no CUDA"));
     assert_null(strstr(text, " 0.0 "));
@@ -349,6 +356,23 @@ static void test_in_cache(void **state)
     assert_true(ls_bench_is_cached(bench));
     bench->memories[1].measured = false;
     assert_false(ls_bench_is_cached(bench));
+}
+
+/* Whoever reads the figures is told that others were at work. */
+static void test_disturbed(void **state)
+{
+    (void)state;
+    assert_false(ls_bench_is_disturbed(bench)); /* not known */
+    bench->load_average = ls_discovered(0.9, "test");
+    assert_false(ls_bench_is_disturbed(bench));
+    bench->load_average = ls_discovered(7.5, "test");
+    assert_true(ls_bench_is_disturbed(bench));
+    cJSON *json = document();
+    assert_number(json, "load_average", 7.5);
+    cJSON_Delete(json);
+    char *text = table();
+    assert_non_null(strstr(text, "other programs were running (load 7.5)"));
+    free(text);
 }
 
 /* ---- measuring ------------------------------------------------------------------------------ */
@@ -432,6 +456,7 @@ int main(void)
         TEST(test_document),
         TEST(test_missing),
         TEST(test_in_cache),
+        TEST(test_disturbed),
         TEST(test_short_memory),
         TEST(test_throttled),
         TEST(test_missing_parts),

@@ -188,6 +188,18 @@ static void test_save_emulated(void **state)
     cJSON_Delete(merged);
 }
 
+/* A name that would end the comment in the file does not. */
+static void test_save_from_odd_name(void **state)
+{
+    (void)state;
+    put_text(at("odd.yaml"), "name: \"odd\\nname: evil\"\n");
+    RUN(0, "bench", SMALL, "--hardware", "odd.yaml", "--save", "even.yaml");
+    char *text = need_bytes(at("even.yaml"), NULL);
+    assert_says(text, "from profile 'odd?name: evil'");
+    assert_says(text, "\nname: \"even\"\n");
+    free(text);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 #define REFUSED(code, part, ...) assert_refused(RUN((code), "bench", __VA_ARGS__), (part))
@@ -235,9 +247,13 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document), cmocka_unit_test(test_table),
-        cmocka_unit_test(test_save),     cmocka_unit_test(test_save_emulated),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_save),
+        cmocka_unit_test(test_save_emulated),
+        cmocka_unit_test(test_save_from_odd_name),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -1,4 +1,5 @@
 /* bench.c - which memories and links a machine has to measure, and with how much memory. */
+#define _DEFAULT_SOURCE /* NOLINT: the libc's name; for getloadavg */
 #include "bench.h"
 
 #include <assert.h>
@@ -196,6 +197,13 @@ static ls_status measure_links(const ls_bench_options *options, const ls_profile
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
+static ls_quantity read_load(void)
+{
+    double load;
+    if (getloadavg(&load, 1) != 1) return (ls_quantity){.source = LS_SOURCE_UNKNOWN};
+    return ls_discovered(load, "getloadavg");
+}
+
 ls_status ls_bench_measure(const ls_bench_options *options, const ls_topology *machine,
                            const ls_profile *profile, ls_bench **bench)
 {
@@ -204,6 +212,7 @@ ls_status ls_bench_measure(const ls_bench_options *options, const ls_topology *m
     if (b == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's results");
     b->machine = machine;
     b->repetitions = options->repetitions > 0 ? options->repetitions : LS_BENCH_REPETITIONS;
+    b->load_average = read_load();
     ls_status status = measure_memories(options, b);
     if (status == LS_OK) status = measure_links(options, profile, b);
     if (status != LS_OK) {
@@ -212,6 +221,11 @@ ls_status ls_bench_measure(const ls_bench_options *options, const ls_topology *m
     }
     *bench = b;
     return LS_OK;
+}
+
+bool ls_bench_is_disturbed(const ls_bench *bench)
+{
+    return ls_known(bench->load_average) && bench->load_average.value >= 1;
 }
 
 bool ls_bench_is_cached(const ls_bench *bench)
@@ -242,7 +256,9 @@ static ls_status save(const ls_bench_options *options, const ls_bench *bench,
     const char *cached = ls_bench_is_cached(bench)
                              ? "# NOT OF THE MEMORY: the buffers were smaller than the caches.\n"
                              : "";
-    char comment[1024];
+    const char *disturbed =
+        ls_bench_is_disturbed(bench) ? "# Other programs were running: rates are too low.\n" : "";
+    char comment[1024], name[LS_TEXT_BYTES]; /* a name may hold a newline */
     ls_profile *saved = malloc(sizeof *saved);
 
     if (saved == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a hardware profile");
@@ -251,8 +267,8 @@ static ls_status save(const ls_bench_options *options, const ls_bench *bench,
     snprintf(
         comment, sizeof comment,
         "# Written by longspan bench links --save, from profile %s.  measured: timed here, the "
-        "median\n# of %d; spec: also what this machine told of itself (sizes, cores).\n%s",
-        profile->name, bench->repetitions, cached);
+        "median\n# of %d; spec: also what this machine told of itself (sizes, cores).\n%s%s",
+        ls_text_quote(name, sizeof name, profile->name), bench->repetitions, cached, disturbed);
     ls_status status = ls_profile_name_from(options->save, saved->name);
     if (status == LS_OK) status = ls_profile_write(saved, comment, options->save);
     free(saved);
@@ -266,6 +282,9 @@ static ls_status report(const ls_bench_options *options, const ls_bench *bench,
     if (ls_bench_is_cached(bench))
         note(options, "warning: buffers smaller than twice the last-level cache: figures are of "
                       "the caches, not of memory");
+    if (ls_bench_is_disturbed(bench))
+        note(options, "warning: other programs are running (load %.1f): rates are too low",
+             bench->load_average.value);
     if (options->json)
         LS_TRY(print_json(bench, file));
     else

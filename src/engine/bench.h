@@ -62,6 +62,7 @@ typedef struct ls_bench_copy {
 typedef struct ls_bench {
     const ls_topology *machine; /* borrowed */
     int repetitions;
+    ls_quantity load_average; /* runnable threads in the minute before: from 1 on others disturb */
     ls_bench_memory memories[LS_PLACES_MAX];
     int n_memories;
     ls_bench_copy copies[LS_BENCH_COPIES_MAX];
@@ -102,6 +103,10 @@ ls_status ls_copies_measure(const ls_copy_options *options, ls_spread *spreads);
  */
 ls_status ls_bench_measure(const ls_bench_options *options, const ls_topology *machine,
                            const ls_profile *profile, ls_bench **bench);
+
+/* Others had a core or more to themselves when it began: rates are too low, by nobody knows what.
+ */
+bool ls_bench_is_disturbed(const ls_bench *bench);
 
 /* Some buffer is smaller than twice the cache: the figures are not those of the memory. */
 bool ls_bench_is_cached(const ls_bench *bench);

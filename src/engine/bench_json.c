@@ -116,6 +116,8 @@ static ls_status fill_document(const ls_bench *bench, cJSON *json)
     LS_TRY(ls_topology_to_json(bench->machine, &machine));
     LS_TRY(ls_json_add(json, "machine", machine));
     LS_TRY(ls_json_add(json, "repetitions", cJSON_CreateNumber(bench->repetitions)));
+    LS_TRY(ls_json_add(json, "load_average",
+                       number_or_null(bench->load_average.value, ls_known(bench->load_average))));
     LS_TRY(ls_json_add(json, "in_cache", cJSON_CreateBool(ls_bench_is_cached(bench))));
     LS_TRY(ls_json_add(json, "links", links));
     for (int m = 0; m < bench->n_memories; m++) LS_TRY(add_memory(&bench->memories[m], links));

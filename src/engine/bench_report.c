@@ -79,6 +79,9 @@ void ls_bench_print(const ls_bench *bench, FILE *file)
             "plain stores;\nread, write, copy: bytes asked for; update: AdamW's mix, 28 bytes for "
             "each parameter\n",
             bench->repetitions);
+    if (ls_bench_is_disturbed(bench))
+        fprintf(file, "other programs were running (load %.1f): rates are too low\n",
+                bench->load_average.value);
     for (int m = 0; m < bench->n_memories; m++) print_memory(&bench->memories[m], file);
     for (int c = 0; c < bench->n_copies; c++)
         throttled |= bench->copies[c].throttle_bytes_per_s > 0;
