@@ -11,6 +11,7 @@
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
+#include "run_model.h"
 #include "text.h"
 #include "tokenize.h"
 #include "topology_report.h"
@@ -111,7 +112,7 @@ static ls_status read_inputs(const longspan_run *run, inputs *in)
     in->options = (ls_job_options){
         .version = VERSION, .stop = &stop_requested, .quiet = run->quiet, .verbose = run->verbose};
     LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
-    const ls_status status = ls_model_config_read(in->config.model_path, &in->model);
+    const ls_status status = ls_run_model_read(&in->config, &in->model);
     if (status != LS_OK) ls_run_config_free(&in->config);
     return status;
 }

@@ -40,7 +40,7 @@ static void set_state(model *m)
 {
     const ls_decoder *d = &m->instance.decoder;
 
-    ls_weights_rope_table(&m->instance, 10000.0);
+    ls_weights_rope_table(&m->instance, &(ls_rope_scaling){.theta = 10000.0}, S);
     ls_weights_random(&m->instance, 11, 0.1);
     if (!d->options.train) return;
     m->control = ls_instance_tensor(&m->instance, d->inputs.control);
