@@ -205,10 +205,13 @@ static void take_slot(staging *s, ls_visit *v, slot_queue *queue, int32_t n_slot
     queue->oldest = (queue->oldest + 1) % n_slots;
     queue->n_free--;
     v->in_slot = find_stand_in(s, v->unit, v->slot);
-    if (v->reads_in && s->status == LS_OK)
-        add_copy(s, (ls_view){v->in_slot, v->held_from, v->held_to - v->held_from},
-                 part_of(ls_visits_view(&s->visits, v->unit), v->held_from, v->held_to),
+    if (v->reads_in && s->status == LS_OK) {
+        const ls_view unit = ls_visits_view(&s->visits, v->unit);
+        const bool nothing = v->held_from == v->held_to; /* then the check shall say so */
+        const uint64_t from = v->held_from, to = nothing ? unit.bytes : v->held_to;
+        add_copy(s, (ls_view){v->in_slot, from, to - from}, part_of(unit, from, to),
                  &s->tape->calls[v->first], ls_visits_tensor(&s->visits, v->unit)->layer);
+    }
 }
 
 /* Visits that wait for slots take what is free, and are copied in if they must read. */
