@@ -12,6 +12,7 @@
  *   test_faults             n = 1, 2, 3, 6, 12, 24, ...; through device memory n = 1, 8, 64, ...
  *   test_faults full        every n up to 200, then in steps of 30%; and the first call from every
  *                           place in the code
+ *   test_faults full NAME   of these tests only those with this name ('*': anything)
  */
 #define _DEFAULT_SOURCE /* NOLINT: the libc's name; for MAP_ANONYMOUS */
 #include "cli_test.h"
@@ -409,5 +410,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_disk_on_device), cmocka_unit_test(test_threads_on_device),
     };
     full = argc > 1 && strcmp(argv[1], "full") == 0;
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, make_reference, remove_scratch);
 }
