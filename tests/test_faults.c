@@ -12,6 +12,7 @@
  *   test_faults             n = 1, 2, 3, 6, 12, 24, ...; through device memory n = 1, 8, 64, ...
  *   test_faults full        every n up to 200, then in steps of 30%; and the first call from every
  *                           place in the code
+ *   test_faults places      only the first call from every place
  *   test_faults full NAME   of these tests only those with this name ('*': anything)
  */
 #define _DEFAULT_SOURCE /* NOLINT: the libc's name; for MAP_ANONYMOUS */
@@ -33,7 +34,7 @@
 /* LeakSanitizer's, where it is built in: what was allocated inside libraries counts too. */
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak)); /* NOLINT: its name */
 
-static bool full;
+static bool full, places_only;
 static double reference_loss;
 static const char *run_file = "run.yaml"; /* what is run: in host memory or through a device's */
 
@@ -211,6 +212,7 @@ static int try_fault(void)
         if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) _exit(99);
         close(log);
         alarm(ALARM_S);
+        cmocka_set_test_filter(NULL);
         const int failed = cmocka_run_group_tests(test, NULL, NULL);
         fflush(NULL);
         _exit((failed != 0 ? BAD : 0) + (atomic_load(&fault.fired) == NULL ? NOT_FIRED : 0));
@@ -274,8 +276,8 @@ static void sweep_places(fault_kind kind)
 static void sweep_kind(fault_kind kind, const char *const *calls, int n_calls)
 {
     n_trials = n_bad = 0;
-    for (int c = 0; c < n_calls; c++) sweep(kind, calls[c], false);
-    sweep(kind, NULL, true);
+    for (int c = 0; c < n_calls && !places_only; c++) sweep(kind, calls[c], false);
+    if (!places_only) sweep(kind, NULL, true);
     if (full) sweep_places(kind);
     print_message("%s: %ld repetitions\n", kinds[kind], n_trials);
     assert_int_equal(n_bad, 0);
@@ -409,7 +411,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads),        cmocka_unit_test(test_memory_on_device),
         cmocka_unit_test(test_disk_on_device), cmocka_unit_test(test_threads_on_device),
     };
-    full = argc > 1 && strcmp(argv[1], "full") == 0;
+    places_only = argc > 1 && strcmp(argv[1], "places") == 0;
+    full = places_only || (argc > 1 && strcmp(argv[1], "full") == 0);
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, make_reference, remove_scratch);
 }
