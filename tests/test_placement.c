@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "model_test.h"
-#include "topology.h"
+#include "placement_test.h"
 
 enum { S = 24, SEQUENCES = 2, ACCUMULATE_MAX = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE_MAX };
 enum { STEPS = 3 };
@@ -160,23 +160,6 @@ static void assert_same(const outcome *a, const outcome *b)
     assert_int_equal(a->state, b->state);
 }
 
-/* A machine with device memory behind a link. */
-static void decide(bool coherent, const ls_placement_wish *wish, ls_placement *placement)
-{
-    ls_topology *machine = calloc(1, sizeof *machine);
-
-    assert_non_null(machine);
-    machine->n_places = 2;
-    machine->places[0] = (ls_place){.kind = LS_PLACE_HOST, .name = "host0"};
-    machine->places[1] = (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0"};
-    machine->n_links = 1;
-    machine->links[0] = (ls_link){.from = "host0",
-                                  .to = "hbm0",
-                                  .coherent = ls_quantity_make(coherent, LS_SOURCE_PROFILE, "")};
-    assert_int_equal(ls_placement_decide(machine, wish, placement), LS_OK);
-    free(machine);
-}
-
 /* Blocks that fit each other, so that every class can be cut into tiles. */
 static const variant tiled_variants[] = {
     {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1, false},
@@ -214,7 +197,7 @@ static void every_mode_gives_the_same_bits(void **state)
                         .weights_given = true, .weights = modes[m], .ring_slots = rings[r]};
                     ls_placement placement;
                     if (modes[m] != LS_MODE_STREAM && r > 0) continue;
-                    decide(coherent, &wish, &placement);
+                    decide_placement(coherent, &wish, &placement);
                     for (uint64_t seed = 0; seed < 3; seed++) {
                         run(&variants[i], &placement, seed, &placed);
                         assert_true(placed.hbm_bytes > 0);
@@ -240,7 +223,7 @@ static void tiles_give_the_same_bits(void **state)
             static const ls_tensor_class cut[] = {LS_CLASS_X, LS_CLASS_O, LS_CLASS_KV,
                                                   LS_CLASS_DKV};
             ls_placement placement;
-            decide(i % 2 == 0, &wish, &placement);
+            decide_placement(i % 2 == 0, &wish, &placement);
             for (size_t c = 0; c < sizeof cut / sizeof cut[0]; c++) {
                 placement.classes[cut[c]].place = LS_PLACE_HOST;
                 placement.classes[cut[c]].mode = LS_MODE_STREAM;
@@ -289,7 +272,7 @@ static void every_class_may_be_moved(void **state)
             wish.place_given[class] = true;
             for (int place = LS_PLACE_HBM; place <= LS_PLACE_HOST; place++) {
                 wish.places[class] = (ls_place_kind)place;
-                decide(true, &wish, &placement);
+                decide_placement(true, &wish, &placement);
                 run(&variants[i], &placement, 1, &placed);
                 assert_same(&host, &placed);
             }
@@ -337,7 +320,8 @@ static void every_class_has_a_reason(void **state)
     (void)state;
     for (int coherent = 0; coherent < 2; coherent++)
         for (int large = 0; large < 2; large++) {
-            decide(coherent, &(ls_placement_wish){.weights_too_large = large}, &placement);
+            decide_placement(coherent, &(ls_placement_wish){.weights_too_large = large},
+                             &placement);
             assert_int_equal(placement.classes[LS_CLASS_WEIGHTS].mode,
                              large ? LS_MODE_STREAM : LS_MODE_RESIDENT);
             for (int c = 0; c < LS_CLASS_COUNT; c++)

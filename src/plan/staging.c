@@ -331,6 +331,7 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
     ls_tape_begin_segment(&s->out->tape, segment);
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
         if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
+        LS_TRY(s->status); /* who could not enter has no slot */
         add_substituted(s, c);
         refresh_mirrors(s, &s->tape->calls[c]);
         leave(s, c, &n_left);
