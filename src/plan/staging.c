@@ -71,11 +71,6 @@ bool ls_call_computes(const ls_call *call)
            call->phase != LS_PHASE_UPDATE;
 }
 
-static const ls_class_placement *rule_of(const staging *s, int32_t tensor)
-{
-    return &s->placement->classes[s->tape->tensors[tensor].role];
-}
-
 /* ---- where tensors live -------------------------------------------------------------------- */
 
 static ls_status add_stand_in(staging *s, int32_t original, const char *suffix, bool persistent,
@@ -112,7 +107,8 @@ static void find_users(const staging *s, bool *computes, bool *others)
 static ls_status place_tensor(staging *s, int32_t t, bool computes, bool others)
 {
     const ls_tensor *tensor = &s->tape->tensors[t];
-    const ls_class_placement *rule = rule_of(s, t);
+    const ls_class_placement *rule =
+        ls_placement_of(s->placement, (ls_tensor_class)tensor->role, tensor->layer);
     const bool is_scratch = !others && !tensor->persistent; /* of the compute lane alone */
     ls_staged_tensor *where = &s->out->tensors[t];
 
