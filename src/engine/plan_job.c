@@ -43,6 +43,19 @@ static ls_status print_report(const ls_plan_report *report, ls_plan_format forma
     return status;
 }
 
+/* Where there is no room: which policy would have it. */
+static ls_status add_nearest(const plan_job *job, ls_plan_report *report)
+{
+    const double flops = ls_plan_report_segment(report, LS_SEGMENT_STEP).flops;
+    ls_save_nearest nearest;
+
+    if (!ls_plan_report_may_save_less(report)) return LS_OK;
+    LS_TRY(ls_save_find_nearest(job->config, job->model, &job->hardware, &report->choices, flops,
+                                &nearest));
+    ls_plan_report_set_nearest(&nearest, report);
+    return LS_OK;
+}
+
 static ls_status report_plan(const plan_job *job, const ls_choices *choices,
                              const ls_decoder *decoder, ls_plan_report *report)
 {
@@ -51,6 +64,7 @@ static ls_status report_plan(const plan_job *job, const ls_choices *choices,
     LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, &ls_ops_cpu, &plan));
     ls_status status =
         ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, report);
+    if (status == LS_OK) status = add_nearest(job, report);
     if (status == LS_OK) status = print_report(report, job->format, job->file);
     ls_plan_free(&plan);
     report->plan = NULL;

@@ -114,6 +114,7 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
 {
     const ls_plan *plan = &t->instance.plan;
     cJSON *object = cJSON_CreateObject();
+    char save[LS_SAVE_NAME_BYTES];
 
     LS_TRY(ls_json_add(run, "plan", object));
     LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
@@ -128,7 +129,8 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
     LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
     LS_TRY(add_placement(&t->choices.placement, object));
     LS_TRY(add_arenas(&t->instance, object));
-    return add_text(object, "save", ls_choices_save_name(&t->choices));
+    LS_TRY(add_text(object, "save", ls_saves_name(&t->choices.saves, save)));
+    return ls_json_add(object, "save_layers", ls_saves_ranges_to_json(&t->choices.saves));
 }
 
 static ls_status add_model(const ls_trainer *t, cJSON *run)

@@ -438,12 +438,13 @@ static void note_start(training *t)
 {
     const ls_instance *instance = &t->trainer.instance;
     const ls_ops *ops = ls_device_ops(instance->device);
+    char save[LS_SAVE_NAME_BYTES];
 
     ls_progress_note(
         &t->progress, "%s: %.2fM parameters, %lld tokens per step, save %s, %.0f MiB",
         t->config->output, 1e-6 * (double)ls_decoder_params(&instance->decoder.options.shape),
         (long long)(t->config->sequence_tokens * t->config->sequences * t->config->accumulate),
-        ls_choices_save_name(&t->trainer.choices),
+        ls_saves_name(&t->trainer.choices.saves, save),
         (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
     if (t->trainer.choices.placement.has_device)
         ls_progress_note(&t->progress, "hardware %s: %.0f MiB of device memory, weights %s",
