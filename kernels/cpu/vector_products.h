@@ -32,23 +32,24 @@ typedef struct product {
 static inline __attribute__((always_inline)) void product_block(const product *p, int64_t row,
                                                                 int64_t col, int rows, int vectors)
 {
+    const int64_t c_stride = p->c_stride, a_row = p->a_row, a_term = p->a_term;
     vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];
-    float *c = p->c + row * p->c_stride + col;
-    const float *a = p->a + row * p->a_row, *b = p->b + col;
+    float *c = p->c + row * c_stride + col;
+    const float *a = p->a + row * a_row, *b = p->b + col;
 
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = p->accumulate ? vf_load(c + i * p->c_stride + j * VF_LANES) : vf_set(0.0f);
-    for (int64_t t = 0; t < p->n_terms; t++, a += p->a_term, b += p->b_stride) {
+            sum[i][j] = p->accumulate ? vf_load(c + i * c_stride + j * VF_LANES) : vf_set(0.0f);
+    for (int64_t t = 0; t < p->n_terms; t++, a += a_term, b += p->b_stride) {
         vf right[PRODUCT_VECTORS];
         for (int j = 0; j < vectors; j++) right[j] = vf_load(b + j * VF_LANES);
         for (int i = 0; i < rows; i++) {
-            const vf left = vf_set(a[i * p->a_row]);
+            const vf left = vf_set(a[i * a_row]);
             for (int j = 0; j < vectors; j++) sum[i][j] = vf_fma(left, right[j], sum[i][j]);
         }
     }
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) vf_store(c + i * p->c_stride + j * VF_LANES, sum[i][j]);
+        for (int j = 0; j < vectors; j++) vf_store(c + i * c_stride + j * VF_LANES, sum[i][j]);
 }
 
 static inline __attribute__((always_inline)) void product_rows(const product *p, int64_t col,
@@ -57,7 +58,14 @@ static inline __attribute__((always_inline)) void product_rows(const product *p,
     int64_t row = 0;
     for (; row + PRODUCT_ROWS <= p->n_rows; row += PRODUCT_ROWS)
         product_block(p, row, col, PRODUCT_ROWS, vectors);
-    for (; row < p->n_rows; row++) product_block(p, row, col, 1, vectors);
+    switch (p->n_rows - row) { /* in one block: few sums at a time would wait for each other */
+    case 5: product_block(p, row, col, 5, vectors); break;
+    case 4: product_block(p, row, col, 4, vectors); break;
+    case 3: product_block(p, row, col, 3, vectors); break;
+    case 2: product_block(p, row, col, 2, vectors); break;
+    case 1: product_block(p, row, col, 1, vectors); break;
+    default: break;
+    }
 }
 
 /* Not inlined: on its own, compilers keep every sum in a register. */
