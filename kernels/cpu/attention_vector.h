@@ -31,7 +31,8 @@ _Static_assert(LS_ATTENTION_KEY_TILE % KEYS == 0, "whole steps");
 #define LOG2_E 1.44269504088896341f
 #define LN_2   0.69314718055994531f
 #define NEVER  (-1e30f) /* a maximum below every score: finite, so that differences are numbers */
-#define UNSEEN (-2e30f) /* the score of a masked pair: its exponential is 0 even next to NEVER */
+#define UNSEEN (-INFINITY) /* the score of a masked pair: its exponential is 0 even next to NEVER  \
+                            */
 
 /* Rounded up to whole vectors of any width. */
 static int64_t padded(int64_t n)
@@ -100,4 +101,9 @@ static int usable(ls_dtype dtype, int64_t K)
 }
 
 const ls_attention_kernel ATTENTION_KERNEL = {
-    .name = ATTENTION_NAME, .usable = usable, .forward = forward, .backward = backward};
+    .name = ATTENTION_NAME,
+    .usable = usable,
+    .forward = forward,
+    .forward_tasks = LS_ATTENTION_FORWARD_TASKS_MOST,
+    .backward = backward,
+};
