@@ -31,8 +31,7 @@ _Static_assert(LS_ATTENTION_KEY_TILE % KEYS == 0, "whole steps");
 #define LOG2_E 1.44269504088896341f
 #define LN_2   0.69314718055994531f
 #define NEVER  (-1e30f) /* a maximum below every score: finite, so that differences are numbers */
-#define UNSEEN (-INFINITY) /* the score of a masked pair: its exponential is 0 even next to NEVER  \
-                            */
+#define UNSEEN (-INFINITY) /* the score of a masked pair: 2^UNSEEN is 0 even next to NEVER */
 
 /* Rounded up to whole vectors of any width. */
 static int64_t padded(int64_t n)
