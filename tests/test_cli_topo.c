@@ -178,6 +178,7 @@ static void test_document(void **state)
     assert_text(gpu, "kind", "gpu");
     assert_text(gpu, "model", "NVIDIA GH200 480GB");
     assert_text(gpu, "bus_id", "0009:01:00.0");
+    assert_null_at(gpu, "cuda_device"); /* CUDA was not asked */
     assert_number(gpu, "bf16_flops_per_s", 989e12);
     assert_number(gpu, "cores", 132);
     assert_number(named(json, "units", "cpu0"), "cores", 72);
@@ -320,6 +321,7 @@ static void test_driver(void **state)
     assert_int_equal(count_missing_drivers(json), 0);
     assert_text(gpu, "bus_id", "0009:01:00.0"); /* both libraries speak of one GPU */
     assert_text(gpu, "model", "NVIDIA GH200 480GB");
+    assert_int_equal(get(gpu, "cuda_device")->valueint, 0);
     assert_number(gpu, "cores", 132);
     assert_number(gpu, "host_node", 0);
     assert_text(gpu, "sources.host_node.from", "cuda");
