@@ -207,6 +207,43 @@ static void test_other_machines(void **state)
     assert_false(is_there(at("none")));
 }
 
+/* ---- a GPU that is here ---------------------------------------------------------------------- */
+
+static const char unused_gpu[] = "GPU gpu0 (NVIDIA GH200 480GB) found, but this build has no CUDA "
+                                 "device: computing on the CPU";
+
+static const char *first_warning(const char *output)
+{
+    static char text[512];
+    cJSON *run = NULL;
+
+    assert_ok(ls_json_read(at("%s/run.json", output), &run));
+    const cJSON *item = cJSON_GetArrayItem(ls_json_find_path(run, "warnings"), 0);
+    snprintf(text, sizeof text, "%s", item != NULL ? item->valuestring : "");
+    cJSON_Delete(run);
+    return text;
+}
+
+/* auto takes the CPU and says so, wherever a user may look; who asks for the CPU knows. */
+static void test_gpu_of_no_use(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1), 0);
+    assert_says(RUN(0, "train", "deep-run.yaml", "--set", "output=auto")->err, unused_gpu);
+    assert_says(RUN(0, "eval", "deep-run.yaml", "--set", "output=auto")->err, unused_gpu);
+    const outcome *plan = RUN(0, "plan", "deep-run.yaml");
+    assert_says(plan->err, unused_gpu);
+    assert_says(plan->out, "hardware: cpu: chosen by auto: GPU gpu0");
+    assert_null(strstr(RUN(0, "plan", "deep-run.yaml", "--hardware", "cpu")->err, "GPU"));
+    assert_null(strstr(RUN(0, "plan", "deep-run.yaml", "--quiet")->err, "GPU"));
+    assert_int_equal(unsetenv("LD_LIBRARY_PATH"), 0);
+    assert_run_has("auto", "hardware", "cpu");
+    assert_string_equal(first_warning("auto"), unused_gpu);
+    assert_string_equal(first_warning("host"), "");
+    assert_same_run("host", "auto", STEPS);
+    assert_ok(ls_directory_remove(at("auto")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
+        cmocka_unit_test(test_gpu_of_no_use),
     };
     return cmocka_run_group_tests(tests, make_deep, remove_scratch);
 }

@@ -32,13 +32,27 @@ static ls_status merge(const ls_profile *profile, const char *reason, ls_hardwar
     return ls_profile_merge(profile, reason, h->topology);
 }
 
+static void note_unused(const ls_unit *gpu, ls_hardware *h)
+{
+    snprintf(h->note, sizeof h->note,
+             "GPU %s (%s) found, but this build has no CUDA device: computing on the CPU",
+             gpu->name, gpu->model[0] != '\0' ? gpu->model : "model unknown");
+}
+
 static ls_status choose(ls_hardware *h)
 {
     char reason[LS_REASON_BYTES];
     ls_profile *profile;
 
     LS_TRY(ls_topology_discover(NULL, &h->topology));
-    LS_TRY(ls_profile_choose(h->topology, &profile, reason, sizeof reason));
+    const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
+    if (gpu != NULL && !USE_GPU) {
+        note_unused(gpu, h);
+        snprintf(reason, sizeof reason, "chosen by auto: %s", h->note);
+        LS_TRY(ls_profile_read("cpu", &profile));
+    } else {
+        LS_TRY(ls_profile_choose(h->topology, &profile, reason, sizeof reason));
+    }
     const ls_status status = merge(profile, reason, h);
     ls_profile_free(profile);
     return status;

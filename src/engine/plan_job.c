@@ -97,7 +97,7 @@ ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
     plan_job job = {.config = config, .model = model, .format = format, .file = file};
 
     LS_TRY(ls_hardware_open(config->hardware, false, &job.hardware));
-    if (!options->quiet) ls_run_warnings_print(config, model);
+    if (!options->quiet) ls_run_warnings_print(config, model, &job.hardware);
     const ls_status status = plan_on_hardware(&job);
     ls_hardware_close(&job.hardware);
     return status;
