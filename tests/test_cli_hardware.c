@@ -141,6 +141,31 @@ static void test_the_record_counts_copies(void **state)
     assert_ok(ls_directory_remove(at("device")));
 }
 
+#define STREAMED                                                                                   \
+    "--hardware", "emulated-gh200", "--set", "memory.weights=stream", "--set",                     \
+        "memory.ring_slots=2", "--set", "steps=1", "--set", "optimizer.warmup_steps=0", "--set",   \
+        "output=one"
+
+/* What a plan copies in a step is what a step then copies. */
+static void test_planned_copies(void **state)
+{
+    cJSON *plan = cJSON_Parse(RUN(0, "plan", "deep-run.yaml", "--json", STREAMED)->out);
+    const cJSON *step = cJSON_GetArrayItem(ls_json_find_path(plan, "segments"), 0);
+
+    (void)state;
+    assert_non_null(step);
+    RUN(0, "train", "deep-run.yaml", "--quiet", STREAMED);
+    char *record = need_bytes(at("one/record.jsonl"), NULL);
+    *strchr(record, '\n') = '\0';
+    assert_true(number_of(record, "bytes.copy_in") ==
+                ls_json_find_path(step, "copy_in_bytes")->valuedouble);
+    assert_true(number_of(record, "bytes.copy_out") ==
+                ls_json_find_path(step, "copy_out_bytes")->valuedouble);
+    free(record);
+    cJSON_Delete(plan);
+    assert_ok(ls_directory_remove(at("one")));
+}
+
 /* Stop and resume keep the choice that was made; another needs --replan, and changes no bit. */
 static void test_resume(void **state)
 {
@@ -250,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_every_profile_and_mode),
         cmocka_unit_test(test_half_of_the_memory),
         cmocka_unit_test(test_the_record_counts_copies),
+        cmocka_unit_test(test_planned_copies),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
