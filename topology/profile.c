@@ -2,34 +2,21 @@
 #include "profile.h"
 
 #include <assert.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "profile_keys.h"
 #include "text.h"
 #include "yaml_tree.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define KEYS_MAX    16
-#define VALUE_MOST  1e18
 
 /* ---- numbers with a source ------------------------------------------------------------------ */
 
-typedef enum value_kind { VALUE_BYTES, VALUE_REAL, VALUE_TRUTH } value_kind;
-
-/* A key, how its value is written, its greatest value, and where it goes. */
-typedef struct quantity_key {
-    const char *key;
-    value_kind kind;
-    double most;
-    size_t offset;
-} quantity_key;
-
-static const char *const source_words[] = {"measured", "published", "spec", "profile", "assumed"};
-
-static ls_status read_value(const ls_yaml_node *node, const quantity_key *key, double *value)
+static ls_status read_value(const ls_yaml_node *node, const ls_quantity_key *key, double *value)
 {
     const ls_yaml_range range = {.least = 0, .most = key->most, .above = true};
     const char *text;
@@ -37,12 +24,12 @@ static ls_status read_value(const ls_yaml_node *node, const quantity_key *key, d
     bool truth;
 
     switch (key->kind) {
-    case VALUE_REAL: return ls_yaml_get_real(node, range, value);
-    case VALUE_TRUTH:
+    case LS_VALUE_REAL: return ls_yaml_get_real(node, range, value);
+    case LS_VALUE_TRUTH:
         LS_TRY(ls_yaml_get_bool(node, &truth));
         *value = truth;
         return LS_OK;
-    case VALUE_BYTES:
+    case LS_VALUE_BYTES:
         LS_TRY(ls_yaml_get_text(node, &text));
         if (ls_text_parse_bytes(text, &bytes) != LS_OK)
             return LS_YAML_FAIL(node, LS_ERR_INVALID, "%s; allowed: bytes, such as 96GB or 64KiB",
@@ -59,7 +46,12 @@ static ls_status read_value(const ls_yaml_node *node, const quantity_key *key, d
     return LS_ERR_INVALID;
 }
 
-static ls_status read_quantity(const ls_yaml_node *node, const quantity_key *key,
+static ls_status get_word(const ls_yaml_node *node, const char *const *words, size_t *word)
+{
+    return ls_yaml_get_word(node, words, ls_profile_count(words), word);
+}
+
+static ls_status read_quantity(const ls_yaml_node *node, const ls_quantity_key *key,
                                ls_quantity *quantity)
 {
     static const char *const keys[] = {"value", "source"};
@@ -72,8 +64,8 @@ static ls_status read_quantity(const ls_yaml_node *node, const quantity_key *key
                             "wants {value: ..., source: ...}, so that it is "
                             "known where the number is from");
     LS_TRY(ls_yaml_check_keys(node, keys, N_OF(keys)));
-    LS_TRY(ls_yaml_get_word(source, source_words, N_OF(source_words), &word));
-    const bool known = ls_source_parse(source_words[word], &parsed);
+    LS_TRY(get_word(source, ls_profile_sources, &word));
+    const bool known = ls_source_parse(ls_profile_sources[word], &parsed);
     assert(known);
     (void)known;
     LS_TRY(read_value(value, key, &quantity->value));
@@ -82,36 +74,41 @@ static ls_status read_quantity(const ls_yaml_node *node, const quantity_key *key
     return LS_OK;
 }
 
-static ls_status read_quantities(const ls_yaml_node *map, const quantity_key *keys, size_t n,
-                                 void *data)
+static ls_status read_quantities(const ls_yaml_node *map, ls_profile_section section, void *data)
 {
-    for (size_t k = 0; k < n; k++) {
-        const ls_yaml_node *node = ls_yaml_find(map, keys[k].key);
-        void *place = (char *)data + keys[k].offset;
-        if (node != NULL) LS_TRY(read_quantity(node, &keys[k], place));
+    const ls_profile_keys *keys = &ls_profile_keys_of[section];
+
+    for (size_t k = 0; k < keys->n_quantities; k++) {
+        const ls_quantity_key *key = &keys->quantities[k];
+        const ls_yaml_node *node = ls_yaml_find(map, key->key);
+        void *place = (char *)data + key->offset;
+        if (node != NULL) LS_TRY(read_quantity(node, key, place));
     }
     return LS_OK;
 }
 
-/* Only these words and the keys of quantities may stand in the map. */
-static ls_status check_keys(const ls_yaml_node *map, const char *const *words, size_t n_words,
-                            const quantity_key *quantities, size_t n_quantities)
+static ls_status need(const ls_yaml_node *map, const char *key)
 {
+    if (ls_yaml_find(map, key) != NULL) return LS_OK;
+    return LS_YAML_FAIL(map, LS_ERR_INVALID, "lacks '%s'", key);
+}
+
+/* The keys of the section and no others, the required ones among them. */
+static ls_status check_keys(const ls_yaml_node *map, ls_profile_section section)
+{
+    const ls_profile_keys *known = &ls_profile_keys_of[section];
     const char *keys[KEYS_MAX];
     size_t n = 0;
 
-    assert(n_words + n_quantities <= KEYS_MAX);
+    assert(known->n_words + known->n_quantities <= KEYS_MAX);
     LS_TRY(ls_yaml_get_map(map));
-    for (size_t w = 0; w < n_words; w++) keys[n++] = words[w];
-    for (size_t q = 0; q < n_quantities; q++) keys[n++] = quantities[q].key;
-    return ls_yaml_check_keys(map, keys, n);
-}
-
-static ls_status need(const ls_yaml_node *map, const char *key, const ls_yaml_node **node)
-{
-    *node = ls_yaml_find(map, key);
-    if (*node != NULL) return LS_OK;
-    return LS_YAML_FAIL(map, LS_ERR_INVALID, "lacks '%s'", key);
+    for (size_t w = 0; w < known->n_words; w++) keys[n++] = known->words[w];
+    for (size_t q = 0; q < known->n_quantities; q++) keys[n++] = known->quantities[q].key;
+    LS_TRY(ls_yaml_check_keys(map, keys, n));
+    for (size_t w = 0; w < known->n_required; w++) LS_TRY(need(map, known->words[w]));
+    for (size_t q = 0; q < known->n_quantities_required; q++)
+        LS_TRY(need(map, known->quantities[q].key));
+    return LS_OK;
 }
 
 /* A text of at most size - 1 bytes. */
@@ -129,117 +126,75 @@ static ls_status read_label(const ls_yaml_node *node, char *label, size_t size)
 
 /* ---- places --------------------------------------------------------------------------------- */
 
-static const char *const place_words[] = {"hbm", "host", "nvme"};
-static_assert(N_OF(place_words) == LS_PLACE_COUNT, "a word for each kind of place");
-
-static const quantity_key place_keys[] = {
-    {"capacity_bytes", VALUE_BYTES, 1e16, offsetof(ls_place, capacity_bytes)},
-    {"page_bytes", VALUE_BYTES, 0x1p34, offsetof(ls_place, page_bytes)},
-    {"read_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_place, read_bytes_per_s)},
-    {"write_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_place, write_bytes_per_s)},
-    {"latency_ns", VALUE_REAL, 1e9, offsetof(ls_place, latency_ns)},
-    {"best_threads", VALUE_REAL, 1e6, offsetof(ls_place, best_threads)},
-};
-
 static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"kind"};
-    const ls_yaml_node *kind;
+    const ls_yaml_node *kind = ls_yaml_find(node, "kind");
     size_t word;
 
-    LS_TRY(check_keys(node, words, N_OF(words), place_keys, N_OF(place_keys)));
-    LS_TRY(need(node, "kind", &kind));
-    LS_TRY(ls_yaml_get_word(kind, place_words, N_OF(place_words), &word));
-    if (ls_topology_find_place(t, place_words[word]) != NULL)
-        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", place_words[word]);
+    LS_TRY(check_keys(node, LS_PROFILE_PLACE));
+    LS_TRY(get_word(kind, ls_profile_places, &word));
+    const char *name = ls_profile_places[word];
+    if (ls_topology_find_place(t, name) != NULL)
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", name);
     ls_place *place = &t->places[t->n_places++];
     place->kind = (ls_place_kind)word;
     place->numa_node = -1;
-    snprintf(place->name, sizeof place->name, "%s", place_words[word]);
-    return read_quantities(node, place_keys, N_OF(place_keys), place);
+    snprintf(place->name, sizeof place->name, "%s", name);
+    return read_quantities(node, LS_PROFILE_PLACE, place);
 }
 
 /* ---- links ---------------------------------------------------------------------------------- */
 
-static const quantity_key link_keys[] = {
-    {"bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, bytes_per_s)},
-    {"reverse_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, reverse_bytes_per_s)},
-    {"both_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, both_bytes_per_s)},
-    {"read_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, read_bytes_per_s)},
-    {"write_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_link, write_bytes_per_s)},
-    {"latency_ns", VALUE_REAL, 1e9, offsetof(ls_link, latency_ns)},
-    {"coherent", VALUE_TRUTH, 1, offsetof(ls_link, coherent)},
-};
-
 static ls_status read_end(const ls_yaml_node *map, const char *key, const ls_topology *t,
                           const char **name)
 {
-    const ls_yaml_node *node;
+    const ls_yaml_node *node = ls_yaml_find(map, key);
     size_t word;
 
-    LS_TRY(need(map, key, &node));
-    LS_TRY(ls_yaml_get_word(node, place_words, N_OF(place_words), &word));
-    *name = place_words[word];
+    LS_TRY(get_word(node, ls_profile_places, &word));
+    *name = ls_profile_places[word];
     if (ls_topology_find_place(t, *name) != NULL) return LS_OK;
     return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no '%s' among places", *name);
 }
 
 static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"from", "to", "via", "reach"};
-    static const char *const reaches[] = {"local", "remote"};
     const ls_yaml_node *via = ls_yaml_find(node, "via"), *reach = ls_yaml_find(node, "reach");
     const char *from, *to;
     size_t remote = 0;
 
-    LS_TRY(check_keys(node, words, N_OF(words), link_keys, N_OF(link_keys)));
+    LS_TRY(check_keys(node, LS_PROFILE_LINK));
     LS_TRY(read_end(node, "from", t, &from));
     LS_TRY(read_end(node, "to", t, &to));
-    if (reach != NULL) LS_TRY(ls_yaml_get_word(reach, reaches, N_OF(reaches), &remote));
+    if (reach != NULL) LS_TRY(get_word(reach, ls_profile_reaches, &remote));
     for (int l = 0; l < t->n_links; l++)
         if (strcmp(t->links[l].from, from) == 0 && strcmp(t->links[l].to, to) == 0 &&
             t->links[l].remote == (remote != 0))
             return LS_YAML_FAIL(node, LS_ERR_INVALID,
-                                "the %s link from %s to %s is described twice", reaches[remote],
-                                from, to);
+                                "the %s link from %s to %s is described twice",
+                                ls_profile_reaches[remote], from, to);
     if (t->n_links == LS_LINKS_MAX) return LS_YAML_FAIL(node, LS_ERR_INVALID, "too many links");
     ls_link *link = &t->links[t->n_links++];
     snprintf(link->from, sizeof link->from, "%s", from);
     snprintf(link->to, sizeof link->to, "%s", to);
     link->remote = remote != 0;
     if (via != NULL) LS_TRY(read_label(via, link->via, sizeof link->via));
-    return read_quantities(node, link_keys, N_OF(link_keys), link);
+    return read_quantities(node, LS_PROFILE_LINK, link);
 }
 
 /* ---- units ---------------------------------------------------------------------------------- */
 
-static const quantity_key unit_keys[] = {
-    {"cores", VALUE_REAL, 1e6, offsetof(ls_unit, cores)},
-    {"bf16_flops_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_unit, bf16_flops_per_s)},
-    {"fp32_flops_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_unit, fp32_flops_per_s)},
-};
-
-static const quantity_key fraction_key[] = {
-    {"fraction", VALUE_REAL, 1, offsetof(ls_efficiency, fraction)},
-};
-
-static const quantity_key watts_key = {"watts", VALUE_REAL, 1e5, 0};
-
 static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
 {
-    static const char *const words[] = {"op", "shape"};
-    const ls_yaml_node *op, *shape, *fraction;
+    const ls_yaml_node *op = ls_yaml_find(node, "op"), *shape = ls_yaml_find(node, "shape");
 
-    LS_TRY(check_keys(node, words, N_OF(words), fraction_key, N_OF(fraction_key)));
-    LS_TRY(need(node, "op", &op));
-    LS_TRY(need(node, "shape", &shape));
-    LS_TRY(need(node, "fraction", &fraction));
+    LS_TRY(check_keys(node, LS_PROFILE_EFFICIENCY));
     if (unit->n_efficiencies == LS_EFFICIENCIES_MAX)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "more than %d efficiencies", LS_EFFICIENCIES_MAX);
     ls_efficiency *efficiency = &unit->efficiencies[unit->n_efficiencies++];
     LS_TRY(read_label(op, efficiency->op, sizeof efficiency->op));
     LS_TRY(read_label(shape, efficiency->shape, sizeof efficiency->shape));
-    return read_quantities(node, fraction_key, N_OF(fraction_key), efficiency);
+    return read_quantities(node, LS_PROFILE_EFFICIENCY, efficiency);
 }
 
 static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
@@ -253,33 +208,31 @@ static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
                                 LS_POWER_STATES_MAX, LS_NAME_BYTES - 1);
         ls_power_state *state = &unit->power_states[unit->n_power_states++];
         snprintf(state->name, sizeof state->name, "%s", node->key);
-        LS_TRY(read_quantity(node, &watts_key, &state->watts));
+        LS_TRY(read_quantity(node, &ls_profile_watts, &state->watts));
     }
     return LS_OK;
 }
 
 static ls_status read_unit(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"kind", "model", "efficiency", "power_states"};
-    static const char *const kinds[] = {"gpu", "cpu"};
-    const ls_yaml_node *kind, *model = ls_yaml_find(node, "model");
+    const ls_yaml_node *kind = ls_yaml_find(node, "kind"), *model = ls_yaml_find(node, "model");
     const ls_yaml_node *curves = ls_yaml_find(node, "efficiency");
     const ls_yaml_node *states = ls_yaml_find(node, "power_states");
     size_t word;
 
-    LS_TRY(check_keys(node, words, N_OF(words), unit_keys, N_OF(unit_keys)));
-    LS_TRY(need(node, "kind", &kind));
-    LS_TRY(ls_yaml_get_word(kind, kinds, N_OF(kinds), &word));
+    LS_TRY(check_keys(node, LS_PROFILE_UNIT));
+    LS_TRY(get_word(kind, ls_profile_units, &word));
     if (ls_topology_find_unit(t, (ls_unit_kind)word) != NULL)
-        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", kinds[word]);
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice",
+                            ls_profile_units[word]);
     ls_unit *unit = &t->units[t->n_units++];
     unit->kind = (ls_unit_kind)word;
-    snprintf(unit->name, sizeof unit->name, "%s", kinds[word]);
+    snprintf(unit->name, sizeof unit->name, "%s", ls_profile_units[word]);
     const ls_place *place =
-        ls_topology_find_place(t, place_words[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
+        ls_topology_find_place(t, ls_profile_places[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
     unit->place = place != NULL ? (int)(place - t->places) : -1;
     if (model != NULL) LS_TRY(read_label(model, unit->model, sizeof unit->model));
-    LS_TRY(read_quantities(node, unit_keys, N_OF(unit_keys), unit));
+    LS_TRY(read_quantities(node, LS_PROFILE_UNIT, unit));
     if (states != NULL) LS_TRY(read_power_states(states, unit));
     if (curves == NULL) return LS_OK;
     LS_TRY(ls_yaml_get_list(curves));
@@ -305,13 +258,10 @@ static ls_status read_words(const ls_yaml_node *list, char words[][LS_NAME_BYTES
 
 static ls_status read_bounds(const ls_yaml_node *node, ls_bounds *bounds)
 {
-    static const char *const keys[] = {"least", "most"};
-    static const quantity_key bytes = {"bytes", VALUE_BYTES, 1e16, 0};
-    const ls_yaml_node *least, *most;
+    static const ls_quantity_key bytes = {"bytes", LS_VALUE_BYTES, 1e16, 0};
+    const ls_yaml_node *least = ls_yaml_find(node, "least"), *most = ls_yaml_find(node, "most");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
-    LS_TRY(need(node, "least", &least));
-    LS_TRY(need(node, "most", &most));
+    LS_TRY(check_keys(node, LS_PROFILE_BOUNDS));
     LS_TRY(read_value(least, &bytes, &bounds->least));
     LS_TRY(read_value(most, &bytes, &bounds->most));
     if (bounds->least <= bounds->most) return LS_OK;
@@ -330,13 +280,11 @@ static ls_status read_fact(const ls_yaml_node *node, ls_quantity *fact)
 
 static ls_status read_match(const ls_yaml_node *node, ls_match *match)
 {
-    static const char *const keys[] = {"gpu",      "not_gpu",   "c2c_link",
-                                       "coherent", "hbm_bytes", "host_bytes"};
     const ls_yaml_node *gpu = ls_yaml_find(node, "gpu"), *not_gpu = ls_yaml_find(node, "not_gpu");
     const ls_yaml_node *hbm = ls_yaml_find(node, "hbm_bytes");
     const ls_yaml_node *host = ls_yaml_find(node, "host_bytes");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
+    LS_TRY(check_keys(node, LS_PROFILE_MATCH));
     if (gpu != NULL) LS_TRY(read_words(gpu, match->gpu, &match->n_gpu));
     if (not_gpu != NULL) LS_TRY(read_words(not_gpu, match->not_gpu, &match->n_not_gpu));
     LS_TRY(read_fact(ls_yaml_find(node, "c2c_link"), &match->c2c_link));
@@ -363,52 +311,42 @@ static ls_status read_list(const ls_yaml_node *root, const char *key, read_item 
 
 static ls_status read_throttle(const ls_yaml_node *node, ls_profile *profile)
 {
-    static const quantity_key keys[] = {
-        {"in_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_profile, throttle_in_bytes_per_s)},
-        {"out_bytes_per_s", VALUE_REAL, VALUE_MOST, offsetof(ls_profile, throttle_out_bytes_per_s)},
-    };
     if (!profile->emulated)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "only an emulated profile has links to throttle");
-    LS_TRY(check_keys(node, NULL, 0, keys, N_OF(keys)));
-    return read_quantities(node, keys, N_OF(keys), profile);
+    LS_TRY(check_keys(node, LS_PROFILE_THROTTLE));
+    return read_quantities(node, LS_PROFILE_THROTTLE, profile);
 }
 
 static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
 {
-    static const quantity_key keys[] = {
-        {"power_cap_watts", VALUE_REAL, 1e5, offsetof(ls_power_cap, watts)}};
     ls_power_cap *cap = &t->system.power_caps[0];
 
-    LS_TRY(check_keys(node, NULL, 0, keys, N_OF(keys)));
+    LS_TRY(check_keys(node, LS_PROFILE_LIMITS));
     snprintf(cap->name, sizeof cap->name, "%s", "profile");
     t->system.n_power_caps = 1;
-    return read_quantities(node, keys, N_OF(keys), cap);
+    return read_quantities(node, LS_PROFILE_LIMITS, cap);
 }
 
 static ls_status read_nvme(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const keys[] = {"path"};
     const ls_place *place = ls_topology_find_place(t, "nvme");
-    const ls_yaml_node *path;
+    const ls_yaml_node *path = ls_yaml_find(node, "path");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL, 0));
-    LS_TRY(need(node, "path", &path));
+    LS_TRY(check_keys(node, LS_PROFILE_NVME));
     if (place == NULL) return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no 'nvme' among places");
     return read_label(path, t->places[place - t->places].path, sizeof place->path);
 }
 
 static ls_status read_document(const ls_yaml_node *root, ls_profile *profile)
 {
-    static const char *const keys[] = {"name",  "about", "emulated", "match", "places",
-                                       "links", "units", "throttle", "nvme",  "limits"};
-    const ls_yaml_node *name, *emulated = ls_yaml_find(root, "emulated");
+    const ls_yaml_node *name = ls_yaml_find(root, "name");
+    const ls_yaml_node *emulated = ls_yaml_find(root, "emulated");
     const ls_yaml_node *about = ls_yaml_find(root, "about"), *match = ls_yaml_find(root, "match");
     const ls_yaml_node *throttle = ls_yaml_find(root, "throttle");
     const ls_yaml_node *nvme = ls_yaml_find(root, "nvme"), *limits = ls_yaml_find(root, "limits");
     ls_topology *t = &profile->machine;
 
-    LS_TRY(check_keys(root, keys, N_OF(keys), NULL, 0));
-    LS_TRY(need(root, "name", &name));
+    LS_TRY(check_keys(root, LS_PROFILE_DOCUMENT));
     LS_TRY(read_label(name, profile->name, sizeof profile->name));
     if (about != NULL) LS_TRY(read_label(about, profile->about, sizeof profile->about));
     if (emulated != NULL) LS_TRY(ls_yaml_get_bool(emulated, &profile->emulated));
