@@ -121,7 +121,11 @@ def read_run(path: pathlib.Path, changes: list[str]) -> tuple[dict[str, Any], di
     model_path = next((p for p in candidates if p.exists()), candidates[0])
     if model_path.is_dir():
         model_path = model_path / "config.json"
-    return run, yaml.safe_load(model_path.read_text())
+    model = yaml.safe_load(model_path.read_text())
+    rope_type = (model.get("rope_parameters") or {}).get("rope_type", "default")
+    if run.get("rope_scaling") or model.get("rope_scaling") or rope_type != "default":
+        sys.exit(f"{path}: this comparison has no scaled RoPE; allowed: rope_scaling: null")
+    return run, model
 
 
 def learning_rate(run: dict[str, Any], step: int) -> float:

@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
+#include "run_model.h"
+#include "text.h"
 #include "tokenize.h"
 #include "topology_report.h"
 
@@ -109,7 +112,7 @@ static ls_status read_inputs(const longspan_run *run, inputs *in)
     in->options = (ls_job_options){
         .version = VERSION, .stop = &stop_requested, .quiet = run->quiet, .verbose = run->verbose};
     LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
-    const ls_status status = ls_model_config_read(in->config.model_path, &in->model);
+    const ls_status status = ls_run_model_read(&in->config, &in->model);
     if (status != LS_OK) ls_run_config_free(&in->config);
     return status;
 }
@@ -122,6 +125,20 @@ int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
     const ls_status status = ls_topology_write(topology, json, file);
     ls_topology_free(topology);
     return status;
+}
+
+int longspan_bench_links(const longspan_bench_options *options, FILE *file)
+{
+    ls_bench_options bench = {.hardware = options->hardware,
+                              .save = options->save,
+                              .json = options->json,
+                              .quiet = options->quiet};
+
+    if (options->bytes != NULL && (ls_text_parse_bytes(options->bytes, &bench.bytes) != LS_OK ||
+                                   bench.bytes < LS_BUFFER_BYTES_MIN))
+        return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
+                       options->bytes);
+    return ls_job_bench_links(&bench, file);
 }
 
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)

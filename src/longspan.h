@@ -1,7 +1,7 @@
 /*
- * longspan.h - the public C API: topo, plan, train, evaluate, sample, tokenize.
+ * longspan.h - the public C API: topo, bench, plan, train, evaluate, sample, tokenize.
  *
- * Each call does one whole job from a run file, as the command of the same name does.  Functions
+ * Each call does one whole job, as the command of the same name does.  Functions
  * return 0 when done, else a negative code (LONGSPAN_ERROR_...); longspan_error() then describes
  * what went wrong, where, and the remedy.  Results are written only on 0, except where a field
  * says otherwise.
@@ -68,6 +68,23 @@ typedef struct longspan_run {
  * reads or sets environment variables.
  */
 int longspan_topo(const char *from, const char *hardware, bool json, FILE *file);
+
+/* ---- bench --------------------------------------------------------------------------------- */
+
+typedef struct longspan_bench_options {
+    const char *hardware; /* the profile to start from: "auto", a name, or a file */
+    const char *save;     /* FILE.yaml for that profile with the measured figures; NULL: none */
+    const char *bytes;    /* of a buffer, "1GiB"; NULL: four times the last-level cache */
+    bool json;            /* one document instead of tables */
+    bool quiet;           /* no progress on stderr */
+} longspan_bench_options;
+
+/*
+ * Measure the memory of this machine and its links, and write the result to file.  Takes about half
+ * a minute, and the memory of a buffer.  save: a new file, or one that holds a profile.
+ * LONGSPAN_ERROR_NO_MEMORY: not even a buffer of twice the last-level cache may be used.
+ */
+int longspan_bench_links(const longspan_bench_options *options, FILE *file);
 
 /* ---- plan ---------------------------------------------------------------------------------- */
 

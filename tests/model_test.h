@@ -92,7 +92,7 @@ static inline void open_model_as(model *m, const ls_decoder_options *options,
         if (m->instance.bases[a] != NULL)
             memset(m->instance.bases[a], 0xff, m->instance.plan.arenas[a].bytes);
     assert_int_equal(ls_loss_stats_open(options->S, 0, &m->losses), LS_OK);
-    ls_weights_rope_table(&m->instance, theta);
+    ls_weights_rope_table(&m->instance, &(ls_rope_scaling){.theta = theta}, options->S);
     m->control = ls_instance_tensor(&m->instance, m->instance.decoder.inputs.control);
     *m->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
     for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {

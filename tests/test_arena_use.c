@@ -40,7 +40,7 @@ static void set_state(model *m)
 {
     const ls_decoder *d = &m->instance.decoder;
 
-    ls_weights_rope_table(&m->instance, 10000.0);
+    ls_weights_rope_table(&m->instance, &(ls_rope_scaling){.theta = 10000.0}, S);
     ls_weights_random(&m->instance, 11, 0.1);
     if (!d->options.train) return;
     m->control = ls_instance_tensor(&m->instance, d->inputs.control);
@@ -76,17 +76,21 @@ static void run_over_pattern(model *m, bool complement, arena_use *uses)
             if (uses[a].bytes[i] != pattern_at(i, complement)) uses[a].touched[i] = 1;
 }
 
-/* Each tensor has been written from its first byte to its last; `owned` gets its bytes. */
-static void check_tensor(const ls_plan_tensor *t, const arena_use *use)
+/* What a step touches has been written; `owned` gets the bytes of all tensors. */
+static void check_operand(const ls_plan *plan, const ls_step_operand *o, const arena_use *uses)
 {
-    const uint64_t end = t->span.offset + t->span.bytes;
-
-    for (uint64_t i = t->span.offset; i < end; i++) {
+    if (o->tensor < 0) return;
+    const arena_use *use = &uses[o->span.arena];
+    for (uint64_t i = o->span.offset; i < o->span.offset + o->span.bytes; i++)
         if (!use->touched[i])
-            fail_msg("%s: byte %llu of %llu is never written", t->tensor.name,
-                     (unsigned long long)(i - t->span.offset), (unsigned long long)t->span.bytes);
-        use->owned[i] = 1;
-    }
+            fail_msg("%s: byte %llu of %llu is never written", plan->tensors[o->tensor].tensor.name,
+                     (unsigned long long)(i - plan->tensors[o->tensor].span.offset),
+                     (unsigned long long)plan->tensors[o->tensor].span.bytes);
+}
+
+static void own_tensor(const ls_plan_tensor *t, const arena_use *uses)
+{
+    memset(uses[t->span.arena].owned + t->span.offset, 1, t->span.bytes);
 }
 
 static void open_uses(const ls_instance *instance, arena_use *uses)
@@ -135,8 +139,8 @@ static void check_placed_use(const ls_decoder_options *options, const ls_placeme
     open_uses(&m.instance, uses);
     run_over_pattern(&m, false, uses);
     run_over_pattern(&m, true, uses);
-    for (int32_t i = 0; i < plan->n_tensors; i++)
-        check_tensor(&plan->tensors[i], &uses[plan->tensors[i].span.arena]);
+    for (int32_t i = 0; i < plan->n_tensors; i++) own_tensor(&plan->tensors[i], uses);
+    for (int64_t i = 0; i < plan->n_operands; i++) check_operand(plan, &plan->operands[i], uses);
     for (int32_t a = 0; a < plan->n_arenas; a++) {
         check_arena(&uses[a], plan->arenas[a].bytes);
         free(uses[a].touched);
@@ -161,6 +165,13 @@ static void check_use(const ls_decoder_options *options)
         assert_int_equal(ls_placement_decide(machine, &wish, &placement), LS_OK);
         check_placed_use(options, &placement);
     }
+    for (int class = LS_CLASS_X; class <= LS_CLASS_DKV; class ++) { /* all that can be cut */
+        placement.classes[class].place = LS_PLACE_HOST;
+        placement.classes[class].mode = LS_MODE_STREAM;
+        placement.tiled[class] = true;
+        placement.tiles[class] = class - LS_CLASS_X;
+    }
+    check_placed_use(options, &placement);
     free(machine);
 }
 
@@ -209,6 +220,18 @@ static void test_saved_attention(void **state)
     check_use(&o);
 }
 
+static void test_tiles(void **state)
+{
+    ls_decoder_options o = make_options();
+    (void)state;
+    o.chunk = 8;
+    o.key_block = o.query_block;
+    check_use(&o);
+    o.save_o = o.save_qkv = true;
+    o.x_stride = 2;
+    check_use(&o);
+}
+
 static void test_one_chunk(void **state)
 {
     ls_decoder_options o = make_options();
@@ -231,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp32_tied),
         cmocka_unit_test(test_saved_attention),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_one_chunk),
         cmocka_unit_test(test_evaluation_alone),
     };

@@ -80,8 +80,7 @@ static const ls_model_config llama_7b = {.vocab_size = 32000,
                                          .num_key_value_heads = 32,
                                          .head_dim = 128,
                                          .max_position_embeddings = 524288,
-                                         .rms_norm_eps = 1e-5,
-                                         .rope_theta = 1e6};
+                                         .rms_norm_eps = 1e-5};
 
 static const ls_run_config long_run = {.precision = LS_DTYPE_BF16,
                                        .sequence_tokens = 524288,
@@ -113,6 +112,7 @@ typedef struct decision {
     const char *limit;
     bool coherent;
     ls_place_mode weights;
+    bool in_blocks; /* activations pass through in blocks of rows */
 } decision;
 
 #define NEAREST "NUMA node nearest to the GPU"
@@ -122,22 +122,22 @@ typedef struct decision {
 
 static const decision decisions[] = {
     {"gh200-480gb-numa", "hbm0", CACHED, 0, "bound to NUMA node 0: nearest to gpu0 (discovered: ",
-     492069888 * KIB, NEAREST, true, LS_MODE_STREAM},
+     492069888 * KIB, NEAREST, true, LS_MODE_RESIDENT, true},
     {"gh200-480gb-cdmm", "hbm0", 97280 * MIB, -1, "not bound: there is one NUMA node",
-     492581888 * KIB, "MemAvailable", true, LS_MODE_RESIDENT},
+     492581888 * KIB, "MemAvailable", true, LS_MODE_RESIDENT, false},
     {"gh200-120gb", "hbm0", 99000320 * KIB, 0, "bound to NUMA node 0: ", 119586816 * KIB, NEAREST,
-     true, LS_MODE_RESIDENT},
+     true, LS_MODE_RESIDENT, false},
     {"gh200-quad", "hbm0", 99000320 * KIB, 0, "bound to NUMA node 0: ", 121708544 * KIB, NEAREST,
-     true, LS_MODE_RESIDENT},
+     true, LS_MODE_RESIDENT, false},
     {"gh200-nvl2", "hbm0", 149024768 * KIB, 0, "bound to NUMA node 0: ", 496099328 * KIB, NEAREST,
-     true, LS_MODE_RESIDENT},
+     true, LS_MODE_RESIDENT, false},
     {"x86-h200-pcie", "hbm0", 141e9, 1, "bound to NUMA node 1: nearest to gpu0 (discovered: ",
-     525373440 * KIB, NEAREST, false, LS_MODE_RESIDENT},
+     525373440 * KIB, NEAREST, false, LS_MODE_RESIDENT, false},
     {"hgx-h200", "hbm0", 141e9, 0, "bound to NUMA node 0: nearest to gpu0 (discovered: ",
-     1052303360 * KIB, NEAREST, false, LS_MODE_RESIDENT},
-    {"laptop", NULL, 0, -1, "", 11235328 * KIB, "MemAvailable", false, LS_MODE_DIRECT},
+     1052303360 * KIB, NEAREST, false, LS_MODE_RESIDENT, false},
+    {"laptop", NULL, 0, -1, "", 11235328 * KIB, "MemAvailable", false, LS_MODE_DIRECT, false},
     {"container", NULL, 0, -1, "", 17179869184 - 3221225472.0, "cgroup memory limit", false,
-     LS_MODE_DIRECT},
+     LS_MODE_DIRECT, false},
 };
 
 /* Host memory is never bound to a GPU's. */
@@ -170,6 +170,7 @@ static void check_decision(const decision *d)
     assert_host_is_host(&h);
     assert_int_equal(placement.coherent, d->coherent);
     assert_int_equal(placement.classes[LS_CLASS_WEIGHTS].mode, d->weights);
+    assert_int_equal(placement.tiled[LS_CLASS_X], d->in_blocks);
     for (int c = 0; c < LS_CLASS_COUNT; c++) assert_true(placement.classes[c].reason[0] != '\0');
     ls_hardware_close(&h);
 }
@@ -213,21 +214,34 @@ static void test_visible_gpu(void **state)
 /* ---- changed machines -------------------------------------------------------------------------
  */
 
-/* With the files dropped, as advised, the same machine keeps its weights on the device. */
-static void test_dropped_page_cache(void **state)
+/* The decision where so many KiB of the first GPU's memory are free. */
+static ls_placement place_in_free(const char *name, int64_t kib)
 {
-    unpack_machine("gh200-480gb-numa", folder("dropped"));
-    put_machine_file(folder("dropped"), "/sys/devices/system/node/node1/meminfo",
-                     "Node 1 MemTotal: 99614720 kB\nNode 1 MemFree: 99000320 kB");
-    ls_hardware h = find_room(folder("dropped"), true, discover(folder("dropped")));
+    char meminfo[128];
+
+    unpack_machine("gh200-480gb-numa", folder(name));
+    snprintf(meminfo, sizeof meminfo, "Node 1 MemTotal: 99614720 kB\nNode 1 MemFree: %lld kB",
+             (long long)kib);
+    put_machine_file(folder(name), "/sys/devices/system/node/node1/meminfo", meminfo);
+    ls_hardware h = find_room(folder(name), true, discover(folder(name)));
+    assert_bytes("hbm", h.available_bytes[LS_PLACE_HBM], (double)kib * KIB);
     const ls_placement placement = place_long_run(&h);
-    const ls_class_placement *weights = &placement.classes[LS_CLASS_WEIGHTS];
+    ls_hardware_close(&h);
+    return placement;
+}
+
+/* With the files dropped, as advised, whole activations fit; in half of that not even weights. */
+static void test_free_memory_decides(void **state)
+{
+    const ls_placement dropped = place_in_free("dropped", 99000320);
+    const ls_placement half = place_in_free("half", 40 << 20);
 
     (void)state;
-    assert_bytes("hbm", h.available_bytes[LS_PLACE_HBM], 99000320 * KIB);
-    assert_int_equal(weights->mode, LS_MODE_RESIDENT);
-    assert_says(weights->reason, "a copy of them all fits device memory");
-    ls_hardware_close(&h);
+    assert_int_equal(dropped.classes[LS_CLASS_WEIGHTS].mode, LS_MODE_RESIDENT);
+    assert_false(dropped.tiled[LS_CLASS_X]);
+    assert_int_equal(half.classes[LS_CLASS_WEIGHTS].mode, LS_MODE_STREAM);
+    assert_says(half.classes[LS_CLASS_WEIGHTS].reason, "does not fit device memory");
+    assert_true(half.tiled[LS_CLASS_X]);
 }
 
 /* Where nothing tells which node is near, none is guessed; all of them have room. */
@@ -293,9 +307,12 @@ static void test_emulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decisions),          cmocka_unit_test(test_visible_gpu),
-        cmocka_unit_test(test_dropped_page_cache), cmocka_unit_test(test_unknown_node),
-        cmocka_unit_test(test_limited_job),        cmocka_unit_test(test_cpu_of_a_gpu_machine),
+        cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_visible_gpu),
+        cmocka_unit_test(test_free_memory_decides),
+        cmocka_unit_test(test_unknown_node),
+        cmocka_unit_test(test_limited_job),
+        cmocka_unit_test(test_cpu_of_a_gpu_machine),
         cmocka_unit_test(test_emulated),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

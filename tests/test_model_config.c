@@ -43,7 +43,7 @@ static void absent_fields_take_transformers_defaults(void **state)
     assert_int_equal(config.num_key_value_heads, 4);
     assert_int_equal(config.head_dim, 16);
     assert_true(config.rms_norm_eps > 0.99e-6 && config.rms_norm_eps < 1.01e-6);
-    assert_true(config.rope_theta > 9999 && config.rope_theta < 10001);
+    assert_true(config.rope_scaling.theta > 9999 && config.rope_scaling.theta < 10001);
     assert_true(config.initializer_range > 0.0199 && config.initializer_range < 0.0201);
     assert_false(config.tie_word_embeddings);
     assert_int_equal(config.eos_token_id.n, 0);
@@ -62,7 +62,7 @@ static void given_fields_are_taken(void **state)
         fail_msg("%s", ls_error());
     assert_int_equal(config.num_key_value_heads, 2);
     assert_int_equal(config.head_dim, 32);
-    assert_true(config.rope_theta > 499999 && config.rope_theta < 500001);
+    assert_true(config.rope_scaling.theta > 499999 && config.rope_scaling.theta < 500001);
     assert_true(config.tie_word_embeddings);
     assert_int_equal(config.bos_token_id.n, 1);
     assert_int_equal(config.eos_token_id.n, 2);
@@ -77,11 +77,11 @@ static void both_rope_spellings_are_read(void **state)
     (void)state;
     assert_int_equal(
         parse_with("rope_parameters: {rope_type: default, rope_theta: 2e4}\n", &config), LS_OK);
-    assert_true(config.rope_theta > 19999 && config.rope_theta < 20001);
+    assert_true(config.rope_scaling.theta > 19999 && config.rope_scaling.theta < 20001);
     /* the same value twice, whichever comes first in the file */
     assert_int_equal(parse_with("rope_parameters: {rope_theta: 3e4}\nrope_theta: 30000\n", &config),
                      LS_OK);
-    assert_true(config.rope_theta > 29999 && config.rope_theta < 30001);
+    assert_true(config.rope_scaling.theta > 29999 && config.rope_scaling.theta < 30001);
     assert_int_equal(parse_with("rope_parameters: {rope_theta: 3e4}\nrope_theta: 1e4\n", &config),
                      LS_ERR_INVALID);
     assert_string_equal(ls_error(), "m.yaml:8: rope_parameters.rope_theta: is 30000, but "
@@ -106,10 +106,8 @@ static void what_cannot_be_trained_is_refused_by_name(void **state)
         {"hidden_act: gelu\n", LS_ERR_UNSUPPORTED,
          "hidden_act: 'gelu' is not supported by this "
          "version; allowed: silu"},
-        {"rope_scaling: {rope_type: llama3, factor: 8}\n", LS_ERR_UNSUPPORTED,
-         "m.yaml:8: rope_scaling: a map is not supported by this version; allowed: null"},
-        {"rope_parameters: {rope_type: yarn, rope_theta: 1e4, factor: 4}\n", LS_ERR_UNSUPPORTED,
-         "m.yaml:8: rope_parameters.rope_type: 'yarn' is not supported"},
+        {"rope_scaling: {rope_type: llama3, factor: 8}\n", LS_ERR_INVALID,
+         "m.yaml:8: rope_scaling: original_max_position_embeddings is missing"},
         {"rope_parameters: {rope_type: default, factor: 4}\n", LS_ERR_INVALID,
          "rope_parameters.factor: unknown key"},
         {"rope_parameters: {partial_rotary_factor: 0.5}\n", LS_ERR_UNSUPPORTED,
@@ -233,7 +231,7 @@ static void assert_same(const ls_model_config *a, const ls_model_config *b)
     assert_int_equal(a->head_dim, b->head_dim);
     assert_int_equal(a->max_position_embeddings, b->max_position_embeddings);
     assert_memory_equal(&a->rms_norm_eps, &b->rms_norm_eps, sizeof a->rms_norm_eps);
-    assert_memory_equal(&a->rope_theta, &b->rope_theta, sizeof a->rope_theta);
+    assert_memory_equal(&a->rope_scaling, &b->rope_scaling, sizeof a->rope_scaling);
     assert_memory_equal(&a->initializer_range, &b->initializer_range, sizeof a->initializer_range);
     assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
     assert_memory_equal(&a->bos_token_id, &b->bos_token_id, sizeof a->bos_token_id);
@@ -275,7 +273,7 @@ static void what_is_written_reads_back_from_its_folder(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* A config.json as Transformers 4 writes it for a Llama 3.2, its scaling taken out. */
+/* A config.json as Transformers 4 writes it for a Llama 3.2. */
 static void a_hugging_face_config_is_read(void **state)
 {
     static const char text[] =
@@ -286,7 +284,10 @@ static void a_hugging_face_config_is_read(void **state)
         "  \"intermediate_size\": 8192,\n  \"max_position_embeddings\": 131072,\n"
         "  \"mlp_bias\": false,\n  \"model_type\": \"llama\",\n  \"num_attention_heads\": 32,\n"
         "  \"num_hidden_layers\": 16,\n  \"num_key_value_heads\": 8,\n  \"pretraining_tp\": 1,\n"
-        "  \"rms_norm_eps\": 1e-05,\n  \"rope_scaling\": null,\n  \"rope_theta\": 500000.0,\n"
+        "  \"rms_norm_eps\": 1e-05,\n  \"rope_scaling\": {\n    \"factor\": 32.0,\n"
+        "    \"high_freq_factor\": 4.0,\n    \"low_freq_factor\": 1.0,\n"
+        "    \"original_max_position_embeddings\": 8192,\n    \"rope_type\": \"llama3\"\n  },\n"
+        "  \"rope_theta\": 500000.0,\n"
         "  \"tie_word_embeddings\": true,\n  \"torch_dtype\": \"bfloat16\",\n"
         "  \"transformers_version\": \"4.45.0.dev0\",\n  \"use_cache\": true,\n"
         "  \"vocab_size\": 128256\n}\n";
@@ -297,6 +298,9 @@ static void a_hugging_face_config_is_read(void **state)
         fail_msg("%s", ls_error());
     assert_int_equal(ls_model_config_parameters(&config), 1235814400);
     assert_int_equal(config.eos_token_id.ids[1], 128008);
+    assert_int_equal(config.rope_scaling.type, LS_ROPE_LLAMA3);
+    assert_true(config.rope_scaling.theta > 499999 && config.rope_scaling.theta < 500001);
+    assert_int_equal(config.rope_scaling.original_tokens, 8192);
 }
 
 int main(void)

@@ -175,6 +175,14 @@ static void decide(bool coherent, const ls_placement_wish *wish, ls_placement *p
     free(machine);
 }
 
+/* Blocks that fit each other, so that every class can be cut into tiles. */
+static const variant tiled_variants[] = {
+    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1},
+    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2},      /* ragged ends: 48 = 4 x 12; o+x/2 */
+    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1}, /* 48 rows: the last chunk has 8 */
+    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3},
+};
+
 static const variant variants[] = {
     {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1},  /* everything saved */
     {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3},  /* one block; tied; accumulated; o+x/3 */
@@ -207,6 +215,39 @@ static void every_mode_gives_the_same_bits(void **state)
                         assert_same(&host, &placed);
                     }
                 }
+    }
+}
+
+/* Everything that can be cut passes through device memory in tiles; more tiles kept, fewer copies.
+ */
+static void tiles_give_the_same_bits(void **state)
+{
+    static const int64_t tiles[] = {0, 1, 2, 3, 100};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof tiled_variants / sizeof tiled_variants[0]; i++) {
+        outcome host, placed;
+        uint64_t least = 0;
+        run(&tiled_variants[i], NULL, 0, &host);
+        for (size_t n = 0; n < sizeof tiles / sizeof tiles[0]; n++) {
+            const ls_placement_wish wish = {.weights_given = true, .weights = LS_MODE_STREAM};
+            static const ls_tensor_class cut[] = {LS_CLASS_X, LS_CLASS_O, LS_CLASS_KV,
+                                                  LS_CLASS_DKV};
+            ls_placement placement;
+            decide(i % 2 == 0, &wish, &placement);
+            for (size_t c = 0; c < sizeof cut / sizeof cut[0]; c++) {
+                placement.classes[cut[c]].place = LS_PLACE_HOST;
+                placement.classes[cut[c]].mode = LS_MODE_STREAM;
+                placement.tiled[cut[c]] = true;
+                placement.tiles[cut[c]] = tiles[n];
+            }
+            for (uint64_t seed = 0; seed < 3; seed++) {
+                run(&tiled_variants[i], &placement, seed, &placed);
+                assert_same(&host, &placed);
+            }
+            assert_true(placed.hbm_bytes >= least);
+            least = placed.hbm_bytes;
+        }
     }
 }
 
@@ -290,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
+        cmocka_unit_test(tiles_give_the_same_bits),
         cmocka_unit_test(every_class_may_be_moved),
         cmocka_unit_test(senseless_wishes_are_refused),
         cmocka_unit_test(every_class_has_a_reason),

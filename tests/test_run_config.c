@@ -102,7 +102,7 @@ static const char everything[] =
     "hardware: cpu\n"
     "precision: fp32\n"
     "determinism: fast\n"
-    "rope_scaling: null\n"
+    "rope_scaling: {type: yarn, factor: 2.5, original_tokens: 32k, truncate: false}\n"
     "data:\n"
     "  train: [a, b]\n"
     "  valid: [c]\n"
@@ -150,7 +150,8 @@ static void every_key_is_taken(void **state)
     (void)state;
     assert_string_equal(c.hardware, "cpu");
     assert_int_equal(c.precision, LS_DTYPE_F32);
-    assert_true(c.fast);
+    assert_true(c.fast && c.rope_scaling_given && c.rope_scaling.no_truncate);
+    assert_int_equal(c.rope_scaling.original_tokens, 32768);
     assert_int_equal(c.train.n_paths, 2);
     assert_string_equal(c.train.paths[1], "b");
     assert_string_equal(c.valid.paths[0], "c");
@@ -273,18 +274,17 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"memory: {save: y}\n", LS_ERR_INVALID, "'y' is not known; allowed: auto, x, x+o, x+qkv+o"},
         {"memory: {save: x/0}\n", LS_ERR_INVALID, "'x/0' is not known"},
         {"init: pretrained\n", LS_ERR_INVALID, "init: pretrained, but model "},
-        {"rope_scaling: 4\n", LS_ERR_INVALID, "rope_scaling: '4' is not known; allowed: null"},
+        {"rope_scaling: 4\n", LS_ERR_INVALID, "rope_scaling: '4' is not known; allowed: null, {"},
         {"precision: fp8\n", LS_ERR_INVALID, "'fp8' is not known"},
         {"precision:\n", LS_ERR_INVALID, "r.yaml:5: precision: has no value; allowed: bf16, fp32"},
         /* known, but not in this version */
-        {"rope_scaling: {type: yarn, factor: 8}\n", LS_ERR_UNSUPPORTED,
-         "rope_scaling: a map is not supported by this version; allowed now: null"},
         {"batch: {accumulate_order: layer}\n", LS_ERR_UNSUPPORTED,
          "'layer' is not supported by this version; allowed now: auto, sequence"},
         {"optimizer: {moments: q8}\n", LS_ERR_UNSUPPORTED, "'q8' is not supported"},
         {"optimizer: {gradients: bf16}\n", LS_ERR_UNSUPPORTED, "allowed now: fp32"},
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
-        {"memory: {ring_slots: 1}\n", LS_ERR_INVALID, "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},
+        {"memory: {ring_slots: 1}\n", LS_ERR_INVALID,
+         "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},
         {"memory: {save: o+x/4}\n", LS_ERR_UNSUPPORTED,
          "memory.save: 'o+x/4' is not supported by this version; allowed now: auto, x, x+o, "
          "x+qkv+o"},
@@ -493,6 +493,7 @@ static void resume_may_change_what_the_contract_says(void **state)
         {"data.train=[data/t, data/t]", "data.train", false},
         {"data.min_document=2", "data.min_document", false},
         {"sequence.tokens=1k", "sequence.tokens", false},
+        {"rope_scaling={type: linear, factor: 2}", "rope_scaling", false},
         {"sequence.window=7", "sequence.window", false},
         {"batch.sequences=2", "batch.sequences", false},
         {"optimizer.lr=4e-3", "optimizer.lr", false},

@@ -140,6 +140,29 @@ static bool host_works_on(ls_tensor_class class)
            class == LS_CLASS_GRAD || class == LS_CLASS_BATCH;
 }
 
+static bool may_be_cut(ls_tensor_class class)
+{
+    return class == LS_CLASS_X || class == LS_CLASS_O || class == LS_CLASS_KV ||
+           class == LS_CLASS_DKV;
+}
+
+static void cut_class(ls_placement *p, ls_tensor_class class)
+{
+    set(p, class, LS_PLACE_HOST, LS_MODE_STREAM,
+        "whole it does not fit device memory beside the rest: passes in blocks of rows");
+    p->tiled[class] = true;
+}
+
+static void cut_classes(const ls_placement_wish *wish, ls_placement *p)
+{
+    if (wish->cut == LS_CUT_NONE) return;
+    cut_class(p, LS_CLASS_X);
+    cut_class(p, LS_CLASS_O);
+    if (wish->cut == LS_CUT_X_O) return;
+    cut_class(p, LS_CLASS_KV);
+    cut_class(p, LS_CLASS_DKV);
+}
+
 static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class class, ls_placement *p)
 {
     const ls_place_kind place = wish->places[class];
@@ -157,8 +180,13 @@ static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class clas
         return LS_FAIL(LS_ERR_INVALID,
                        "memory.place.%s: hbm, but the host itself works on it; allowed: host",
                        name);
-    if (place == p->classes[class].place) return LS_OK;
-    set(p, class, place, LS_MODE_DIRECT, "memory.place asks for it");
+    if (place == LS_PLACE_HOST && p->has_device && may_be_cut(class)) {
+        set(p, class, place, LS_MODE_STREAM, "memory.place asks for it: passes in blocks of rows");
+        p->tiled[class] = true;
+    } else if (place != p->classes[class].place) {
+        set(p, class, place, LS_MODE_DIRECT, "memory.place asks for it");
+        p->tiled[class] = false;
+    }
     return LS_OK;
 }
 
@@ -195,6 +223,7 @@ ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wis
             set(&p, (ls_tensor_class)c, rules_device[c].place, rules_device[c].mode,
                 rules_device[c].reason);
         place_weights(wish, &p);
+        cut_classes(wish, &p);
     }
     for (int c = 0; c < LS_CLASS_COUNT; c++) LS_TRY(apply_place(wish, (ls_tensor_class)c, &p));
     *placement = p;

@@ -51,6 +51,11 @@ typedef enum ls_tensor_class {
 /* "weights", "lo", ... as in the run file's memory.place; never NULL. */
 const char *ls_class_name(ls_tensor_class class);
 
+/*
+ * A streamed class passes through slots whole, tensor by tensor, or cut into blocks of rows; only
+ * cut may what is at work lie in host memory as well, so that device memory need not grow with the
+ * sequence.
+ */
 typedef enum ls_place_mode {
     LS_MODE_DIRECT = 0,
     LS_MODE_STREAM,
@@ -75,8 +80,19 @@ typedef struct ls_placement {
     bool has_device;    /* there is device memory; else everything is host, direct */
     bool coherent;      /* kernels read host memory at the link's rate: vectors stay there */
     int64_t ring_slots; /* of streamed weights, in layers */
+    bool tiled[LS_CLASS_COUNT]; /* streamed in blocks of rows, what is at work included */
+    int64_t
+        tiles[LS_CLASS_COUNT]; /* blocks in device memory at once; at least what a kernel wants */
     ls_class_placement classes[LS_CLASS_COUNT];
 } ls_placement;
+
+/* Which activations pass through device memory in blocks of rows rather than whole. */
+typedef enum ls_placement_cut {
+    LS_CUT_NONE = 0,
+    LS_CUT_X_O,    /* layer inputs and their gradient, attention outputs */
+    LS_CUT_X_O_KV, /* keys, values and their gradients too: kernels meet them block by block */
+    LS_CUT_COUNT
+} ls_placement_cut;
 
 /* What the user insists on. */
 typedef struct ls_placement_wish {
@@ -86,6 +102,7 @@ typedef struct ls_placement_wish {
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
     bool weights_too_large; /* resident weights have been found not to fit */
+    ls_placement_cut cut;   /* whole activations have been found not to fit */
 } ls_placement_wish;
 
 struct ls_topology;

@@ -16,7 +16,7 @@
 
 /* ---- numbers with a source ------------------------------------------------------------------ */
 
-static ls_status read_value(const ls_yaml_node *node, const ls_quantity_key *key, double *value)
+static ls_status read_value(const ls_yaml_node *node, const ls_profile_key *key, double *value)
 {
     const ls_yaml_range range = {.least = 0, .most = key->most, .above = true};
     const char *text;
@@ -24,12 +24,12 @@ static ls_status read_value(const ls_yaml_node *node, const ls_quantity_key *key
     bool truth;
 
     switch (key->kind) {
-    case LS_VALUE_REAL: return ls_yaml_get_real(node, range, value);
-    case LS_VALUE_TRUTH:
+    case LS_PROFILE_REAL: return ls_yaml_get_real(node, range, value);
+    case LS_PROFILE_TRUTH:
         LS_TRY(ls_yaml_get_bool(node, &truth));
         *value = truth;
         return LS_OK;
-    case LS_VALUE_BYTES:
+    case LS_PROFILE_BYTES:
         LS_TRY(ls_yaml_get_text(node, &text));
         if (ls_text_parse_bytes(text, &bytes) != LS_OK)
             return LS_YAML_FAIL(node, LS_ERR_INVALID, "%s; allowed: bytes, such as 96GB or 64KiB",
@@ -51,7 +51,7 @@ static ls_status get_word(const ls_yaml_node *node, const char *const *words, si
     return ls_yaml_get_word(node, words, ls_profile_count(words), word);
 }
 
-static ls_status read_quantity(const ls_yaml_node *node, const ls_quantity_key *key,
+static ls_status read_quantity(const ls_yaml_node *node, const ls_profile_key *key,
                                ls_quantity *quantity)
 {
     static const char *const keys[] = {"value", "source"};
@@ -74,15 +74,12 @@ static ls_status read_quantity(const ls_yaml_node *node, const ls_quantity_key *
     return LS_OK;
 }
 
-static ls_status read_quantities(const ls_yaml_node *map, ls_profile_section section, void *data)
+static ls_status read_quantities(const ls_yaml_node *map, const ls_profile_keys *keys, void *data)
 {
-    const ls_profile_keys *keys = &ls_profile_keys_of[section];
-
-    for (size_t k = 0; k < keys->n_quantities; k++) {
-        const ls_quantity_key *key = &keys->quantities[k];
-        const ls_yaml_node *node = ls_yaml_find(map, key->key);
-        void *place = (char *)data + key->offset;
-        if (node != NULL) LS_TRY(read_quantity(node, key, place));
+    for (size_t k = 0; k < keys->n; k++) {
+        const ls_yaml_node *node = ls_yaml_find(map, keys->keys[k].key);
+        void *place = (char *)data + keys->keys[k].offset;
+        if (node != NULL) LS_TRY(read_quantity(node, &keys->keys[k], place));
     }
     return LS_OK;
 }
@@ -96,18 +93,19 @@ static ls_status need(const ls_yaml_node *map, const char *key)
 /* The keys of the section and no others, the required ones among them. */
 static ls_status check_keys(const ls_yaml_node *map, ls_profile_section section)
 {
-    const ls_profile_keys *known = &ls_profile_keys_of[section];
+    const ls_profile_map *known = &ls_profile_maps[section];
+    const size_t n_figures = known->figures != NULL ? known->figures->n : 0;
     const char *keys[KEYS_MAX];
     size_t n = 0;
 
-    assert(known->n_words + known->n_quantities <= KEYS_MAX);
+    assert(known->n_words + n_figures <= KEYS_MAX);
     LS_TRY(ls_yaml_get_map(map));
     for (size_t w = 0; w < known->n_words; w++) keys[n++] = known->words[w];
-    for (size_t q = 0; q < known->n_quantities; q++) keys[n++] = known->quantities[q].key;
+    for (size_t f = 0; f < n_figures; f++) keys[n++] = known->figures->keys[f].key;
     LS_TRY(ls_yaml_check_keys(map, keys, n));
-    for (size_t w = 0; w < known->n_required; w++) LS_TRY(need(map, known->words[w]));
-    for (size_t q = 0; q < known->n_quantities_required; q++)
-        LS_TRY(need(map, known->quantities[q].key));
+    for (size_t w = 0; w < known->n_words_required; w++) LS_TRY(need(map, known->words[w]));
+    for (size_t f = 0; f < known->n_figures_required; f++)
+        LS_TRY(need(map, known->figures->keys[f].key));
     return LS_OK;
 }
 
@@ -140,7 +138,7 @@ static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
     place->kind = (ls_place_kind)word;
     place->numa_node = -1;
     snprintf(place->name, sizeof place->name, "%s", name);
-    return read_quantities(node, LS_PROFILE_PLACE, place);
+    return read_quantities(node, &ls_profile_place_keys, place);
 }
 
 /* ---- links ---------------------------------------------------------------------------------- */
@@ -179,7 +177,7 @@ static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
     snprintf(link->to, sizeof link->to, "%s", to);
     link->remote = remote != 0;
     if (via != NULL) LS_TRY(read_label(via, link->via, sizeof link->via));
-    return read_quantities(node, LS_PROFILE_LINK, link);
+    return read_quantities(node, &ls_profile_link_keys, link);
 }
 
 /* ---- units ---------------------------------------------------------------------------------- */
@@ -194,7 +192,7 @@ static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
     ls_efficiency *efficiency = &unit->efficiencies[unit->n_efficiencies++];
     LS_TRY(read_label(op, efficiency->op, sizeof efficiency->op));
     LS_TRY(read_label(shape, efficiency->shape, sizeof efficiency->shape));
-    return read_quantities(node, LS_PROFILE_EFFICIENCY, efficiency);
+    return read_quantities(node, &ls_profile_fraction_keys, efficiency);
 }
 
 static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
@@ -208,7 +206,7 @@ static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
                                 LS_POWER_STATES_MAX, LS_NAME_BYTES - 1);
         ls_power_state *state = &unit->power_states[unit->n_power_states++];
         snprintf(state->name, sizeof state->name, "%s", node->key);
-        LS_TRY(read_quantity(node, &ls_profile_watts, &state->watts));
+        LS_TRY(read_quantity(node, &ls_profile_watts_keys.keys[0], &state->watts));
     }
     return LS_OK;
 }
@@ -232,7 +230,7 @@ static ls_status read_unit(const ls_yaml_node *node, ls_topology *t)
         ls_topology_find_place(t, ls_profile_places[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
     unit->place = place != NULL ? (int)(place - t->places) : -1;
     if (model != NULL) LS_TRY(read_label(model, unit->model, sizeof unit->model));
-    LS_TRY(read_quantities(node, LS_PROFILE_UNIT, unit));
+    LS_TRY(read_quantities(node, &ls_profile_unit_keys, unit));
     if (states != NULL) LS_TRY(read_power_states(states, unit));
     if (curves == NULL) return LS_OK;
     LS_TRY(ls_yaml_get_list(curves));
@@ -258,7 +256,7 @@ static ls_status read_words(const ls_yaml_node *list, char words[][LS_NAME_BYTES
 
 static ls_status read_bounds(const ls_yaml_node *node, ls_bounds *bounds)
 {
-    static const ls_quantity_key bytes = {"bytes", LS_VALUE_BYTES, 1e16, 0};
+    static const ls_profile_key bytes = {"bytes", LS_PROFILE_BYTES, 1e16, 0};
     const ls_yaml_node *least = ls_yaml_find(node, "least"), *most = ls_yaml_find(node, "most");
 
     LS_TRY(check_keys(node, LS_PROFILE_BOUNDS));
@@ -314,7 +312,7 @@ static ls_status read_throttle(const ls_yaml_node *node, ls_profile *profile)
     if (!profile->emulated)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "only an emulated profile has links to throttle");
     LS_TRY(check_keys(node, LS_PROFILE_THROTTLE));
-    return read_quantities(node, LS_PROFILE_THROTTLE, profile);
+    return read_quantities(node, &ls_profile_throttle_keys, profile);
 }
 
 static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
@@ -324,7 +322,7 @@ static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
     LS_TRY(check_keys(node, LS_PROFILE_LIMITS));
     snprintf(cap->name, sizeof cap->name, "%s", "profile");
     t->system.n_power_caps = 1;
-    return read_quantities(node, LS_PROFILE_LIMITS, cap);
+    return read_quantities(node, &ls_profile_limit_keys, cap);
 }
 
 static ls_status read_nvme(const ls_yaml_node *node, ls_topology *t)

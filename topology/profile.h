@@ -103,6 +103,41 @@ ls_status ls_profile_describe(const ls_profile *profile, ls_topology **topology)
  */
 ls_status ls_machine_open(const char *from, const char *hardware, ls_topology **topology);
 
+/* ---- writing -----------------------------------------------------------------------------------
+ */
+
+/*
+ * Fill what a profile leaves open with what a machine tells: its first GPU with that one's memory,
+ * this host memory (may be NULL), the CPU, the links between them.  What was discovered becomes
+ * `spec`, so that another machine's own word stands before it.
+ */
+void ls_profile_fill(ls_profile *profile, const ls_topology *machine, const ls_place *host);
+
+/*
+ * A profile as YAML that reads back to the same, every figure with its source.
+ *
+ *   comment  lines beginning with '#', or ""
+ *   text     [out] free with free(); ends with a zero byte not counted in *bytes
+ *
+ * LS_ERR_NO_MEMORY.
+ */
+ls_status ls_profile_print(const ls_profile *profile, const char *comment, char **text,
+                           size_t *bytes);
+
+/*
+ * Replace the file at path by the profile, whole or not at all; a text that would not read back is
+ * not written.  LS_ERR_INVALID (a figure that no profile may have, or one whose source is
+ * discovered), LS_ERR_IO, LS_ERR_NO_MEMORY.
+ */
+ls_status ls_profile_write(const ls_profile *profile, const char *comment, const char *path);
+
+/* "dir/NAME.yaml" -> "NAME".  LS_ERR_INVALID: another ending, or too long a name. */
+ls_status ls_profile_name_from(const char *path, char name[LS_NAME_BYTES]);
+
+/* LS_OK if a profile may be written there: the name is one, the folder can be written, and what is
+ * there already, if anything, is a hardware profile.  LS_ERR_INVALID, LS_ERR_IO. */
+ls_status ls_profile_check_target(const char *path);
+
 /* ---- built in ----------------------------------------------------------------------------------
  */
 

@@ -5,23 +5,63 @@
 
 #include "profile.h"
 
-#define N_OF(array)  (sizeof(array) / sizeof((array)[0]))
-#define RATE_MOST    1e18
-#define BYTES_MOST   1e16
-#define LATENCY_MOST 1e9
-#define WATTS_MOST   1e5
-#define BYTES(t, k, m)                                                                             \
+#define RATE_MOST 1e18 /* bytes/s, FLOP/s */
+
+#define TABLE(array)                                                                               \
     {                                                                                              \
-#k, LS_VALUE_BYTES, (m), offsetof(t, k)                                                    \
+        (array), sizeof(array) / sizeof((array)[0])                                                \
     }
-#define REAL(t, k, m)                                                                              \
-    {                                                                                              \
-#k, LS_VALUE_REAL, (m), offsetof(t, k)                                                     \
-    }
-#define TRUTH(t, k)                                                                                \
-    {                                                                                              \
-#k, LS_VALUE_TRUTH, 1, offsetof(t, k)                                                      \
-    }
+
+static const ls_profile_key place_keys[] = {
+    {"capacity_bytes", LS_PROFILE_BYTES, 1e16, offsetof(ls_place, capacity_bytes)},
+    {"page_bytes", LS_PROFILE_BYTES, 0x1p34, offsetof(ls_place, page_bytes)},
+    {"read_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_place, read_bytes_per_s)},
+    {"write_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_place, write_bytes_per_s)},
+    {"latency_ns", LS_PROFILE_REAL, 1e9, offsetof(ls_place, latency_ns)},
+    {"best_threads", LS_PROFILE_REAL, 1e6, offsetof(ls_place, best_threads)},
+};
+const ls_profile_keys ls_profile_place_keys = TABLE(place_keys);
+
+static const ls_profile_key link_keys[] = {
+    {"bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_link, bytes_per_s)},
+    {"reverse_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_link, reverse_bytes_per_s)},
+    {"both_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_link, both_bytes_per_s)},
+    {"read_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_link, read_bytes_per_s)},
+    {"write_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_link, write_bytes_per_s)},
+    {"latency_ns", LS_PROFILE_REAL, 1e9, offsetof(ls_link, latency_ns)},
+    {"coherent", LS_PROFILE_TRUTH, 1, offsetof(ls_link, coherent)},
+};
+const ls_profile_keys ls_profile_link_keys = TABLE(link_keys);
+
+static const ls_profile_key unit_keys[] = {
+    {"cores", LS_PROFILE_REAL, 1e6, offsetof(ls_unit, cores)},
+    {"bf16_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, bf16_flops_per_s)},
+    {"fp32_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, fp32_flops_per_s)},
+};
+const ls_profile_keys ls_profile_unit_keys = TABLE(unit_keys);
+
+static const ls_profile_key fraction_keys[] = {
+    {"fraction", LS_PROFILE_REAL, 1, offsetof(ls_efficiency, fraction)},
+};
+const ls_profile_keys ls_profile_fraction_keys = TABLE(fraction_keys);
+
+static const ls_profile_key watts_keys[] = {{"watts", LS_PROFILE_REAL, 1e5, 0}};
+const ls_profile_keys ls_profile_watts_keys = TABLE(watts_keys);
+
+static const ls_profile_key throttle_keys[] = {
+    {"in_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_profile, throttle_in_bytes_per_s)},
+    {"out_bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_profile, throttle_out_bytes_per_s)},
+};
+const ls_profile_keys ls_profile_throttle_keys = TABLE(throttle_keys);
+
+static const ls_profile_key limit_keys[] = {
+    {"power_cap_watts", LS_PROFILE_REAL, 1e5, offsetof(ls_power_cap, watts)},
+};
+const ls_profile_keys ls_profile_limit_keys = TABLE(limit_keys);
+
+/* ---- maps ----------------------------------------------------------------------------------- */
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 const char *const ls_profile_sources[] = {"measured", "published", "spec",
                                           "profile",  "assumed",   NULL};
@@ -42,56 +82,21 @@ static const char *const unit_words[] = {"kind", "model", "efficiency", "power_s
 static const char *const efficiency_words[] = {"op", "shape"};
 static const char *const nvme_words[] = {"path"};
 
-static const ls_quantity_key place_keys[] = {
-    BYTES(ls_place, capacity_bytes, BYTES_MOST), BYTES(ls_place, page_bytes, 0x1p34),
-    REAL(ls_place, read_bytes_per_s, RATE_MOST), REAL(ls_place, write_bytes_per_s, RATE_MOST),
-    REAL(ls_place, latency_ns, LATENCY_MOST),    REAL(ls_place, best_threads, 1e6),
-};
+#define WORDS(array, n_needed)                                                                     \
+    .words = (array), .n_words = N_OF(array), .n_words_required = (n_needed)
 
-static const ls_quantity_key link_keys[] = {
-    REAL(ls_link, bytes_per_s, RATE_MOST),
-    REAL(ls_link, reverse_bytes_per_s, RATE_MOST),
-    REAL(ls_link, both_bytes_per_s, RATE_MOST),
-    REAL(ls_link, read_bytes_per_s, RATE_MOST),
-    REAL(ls_link, write_bytes_per_s, RATE_MOST),
-    REAL(ls_link, latency_ns, LATENCY_MOST),
-    TRUTH(ls_link, coherent),
-};
-
-static const ls_quantity_key unit_keys[] = {
-    REAL(ls_unit, cores, 1e6),
-    REAL(ls_unit, bf16_flops_per_s, RATE_MOST),
-    REAL(ls_unit, fp32_flops_per_s, RATE_MOST),
-};
-
-static const ls_quantity_key efficiency_keys[] = {REAL(ls_efficiency, fraction, 1)};
-
-static const ls_quantity_key throttle_keys[] = {
-    {"in_bytes_per_s", LS_VALUE_REAL, RATE_MOST, offsetof(ls_profile, throttle_in_bytes_per_s)},
-    {"out_bytes_per_s", LS_VALUE_REAL, RATE_MOST, offsetof(ls_profile, throttle_out_bytes_per_s)},
-};
-
-static const ls_quantity_key limit_keys[] = {
-    {"power_cap_watts", LS_VALUE_REAL, WATTS_MOST, offsetof(ls_power_cap, watts)},
-};
-
-const ls_quantity_key ls_profile_watts = {"watts", LS_VALUE_REAL, WATTS_MOST, 0};
-
-#define WORDS(array, n_needed) .words = (array), .n_words = N_OF(array), .n_required = (n_needed)
-#define KEYS(array)            .quantities = (array), .n_quantities = N_OF(array)
-
-const ls_profile_keys ls_profile_keys_of[LS_PROFILE_SECTIONS] = {
+const ls_profile_map ls_profile_maps[LS_PROFILE_SECTIONS] = {
     [LS_PROFILE_DOCUMENT] = {WORDS(document_words, 1)},
     [LS_PROFILE_MATCH] = {WORDS(match_words, 0)},
     [LS_PROFILE_BOUNDS] = {WORDS(bounds_words, 2)},
-    [LS_PROFILE_PLACE] = {WORDS(place_words, 1), KEYS(place_keys)},
-    [LS_PROFILE_LINK] = {WORDS(link_words, 2), KEYS(link_keys)},
-    [LS_PROFILE_UNIT] = {WORDS(unit_words, 1), KEYS(unit_keys)},
-    [LS_PROFILE_EFFICIENCY] = {WORDS(efficiency_words, 2), KEYS(efficiency_keys),
-                               .n_quantities_required = 1},
-    [LS_PROFILE_THROTTLE] = {KEYS(throttle_keys)},
+    [LS_PROFILE_PLACE] = {WORDS(place_words, 1), .figures = &ls_profile_place_keys},
+    [LS_PROFILE_LINK] = {WORDS(link_words, 2), .figures = &ls_profile_link_keys},
+    [LS_PROFILE_UNIT] = {WORDS(unit_words, 1), .figures = &ls_profile_unit_keys},
+    [LS_PROFILE_EFFICIENCY] = {WORDS(efficiency_words, 2), .figures = &ls_profile_fraction_keys,
+                               .n_figures_required = 1},
+    [LS_PROFILE_THROTTLE] = {.figures = &ls_profile_throttle_keys},
     [LS_PROFILE_NVME] = {WORDS(nvme_words, 1)},
-    [LS_PROFILE_LIMITS] = {KEYS(limit_keys)},
+    [LS_PROFILE_LIMITS] = {.figures = &ls_profile_limit_keys},
 };
 
 size_t ls_profile_count(const char *const *words)

@@ -1,6 +1,7 @@
 /*
- * profile_keys.h - the keys of a hardware profile as tables: the reader (profile.c) and the JSON
- * schema (profile_schema.c) follow them.
+ * profile_keys.h - the keys of a hardware profile as tables, which the reader, the writer and the
+ * JSON schema go by: figures, each with how it is written and where it lies; the maps they stand
+ * in.
  *
  * Layer: topology, internal.  Threads: constant data.
  */
@@ -9,15 +10,31 @@
 
 #include <stddef.h>
 
-typedef enum ls_value_kind { LS_VALUE_BYTES, LS_VALUE_REAL, LS_VALUE_TRUTH } ls_value_kind;
+typedef enum ls_profile_value {
+    LS_PROFILE_BYTES, /* "96GB" */
+    LS_PROFILE_REAL,
+    LS_PROFILE_TRUTH
+} ls_profile_value;
 
-/* The key of a {value, source}: how the value is written, its greatest, and where it goes. */
-typedef struct ls_quantity_key {
+typedef struct ls_profile_key {
     const char *key;
-    ls_value_kind kind;
-    double most;
-    size_t offset;
-} ls_quantity_key;
+    ls_profile_value kind;
+    double most;   /* greatest value */
+    size_t offset; /* of an ls_quantity in the struct that the table is for */
+} ls_profile_key;
+
+typedef struct ls_profile_keys {
+    const ls_profile_key *keys;
+    size_t n;
+} ls_profile_keys;
+
+extern const ls_profile_keys ls_profile_place_keys;    /* of ls_place */
+extern const ls_profile_keys ls_profile_link_keys;     /* of ls_link */
+extern const ls_profile_keys ls_profile_unit_keys;     /* of ls_unit */
+extern const ls_profile_keys ls_profile_fraction_keys; /* of ls_efficiency */
+extern const ls_profile_keys ls_profile_watts_keys;    /* of a quantity alone: a power state's */
+extern const ls_profile_keys ls_profile_throttle_keys; /* of ls_profile */
+extern const ls_profile_keys ls_profile_limit_keys;    /* of ls_power_cap */
 
 /* The maps that a profile consists of. */
 typedef enum ls_profile_section {
@@ -34,23 +51,21 @@ typedef enum ls_profile_section {
     LS_PROFILE_SECTIONS
 } ls_profile_section;
 
-/* What may stand in a map: words and quantities, of each the required ones
- * first. */
-typedef struct ls_profile_keys {
+/* What may stand in a map: words and figures, of each the required ones first. */
+typedef struct ls_profile_map {
     const char *const *words;
-    size_t n_words, n_required;
-    const ls_quantity_key *quantities;
-    size_t n_quantities, n_quantities_required;
-} ls_profile_keys;
+    size_t n_words, n_words_required;
+    const ls_profile_keys *figures; /* NULL: none */
+    size_t n_figures_required;
+} ls_profile_map;
 
-extern const ls_profile_keys ls_profile_keys_of[LS_PROFILE_SECTIONS];
+extern const ls_profile_map ls_profile_maps[LS_PROFILE_SECTIONS];
 
-/* The key whose values are the watts of power_states, by names of their own. */
-extern const ls_quantity_key ls_profile_watts;
-
-/* A list of words; ends with NULL. */
-extern const char *const ls_profile_sources[],
-    *const ls_profile_places[], *const ls_profile_units[], *const ls_profile_reaches[];
+/* Lists of words that a value may be; each ends with NULL. */
+extern const char *const ls_profile_sources[];
+extern const char *const ls_profile_places[];
+extern const char *const ls_profile_units[];
+extern const char *const ls_profile_reaches[];
 
 /* How many there are. */
 size_t ls_profile_count(const char *const *words);

@@ -92,14 +92,14 @@ static cJSON *create_enum(const char *const *words)
 
 /* ---- quantities ---------------------------------------------------------------------------- */
 
-static cJSON *create_value(const ls_quantity_key *key)
+static cJSON *create_value(const ls_profile_key *key)
 {
     char text[FRAGMENT_BYTES];
 
     switch (key->kind) {
-    case LS_VALUE_BYTES: return cJSON_Parse(BYTES);
-    case LS_VALUE_TRUTH: return cJSON_Parse(TRUTH);
-    case LS_VALUE_REAL:
+    case LS_PROFILE_BYTES: return cJSON_Parse(BYTES);
+    case LS_PROFILE_TRUTH: return cJSON_Parse(TRUTH);
+    case LS_PROFILE_REAL:
         snprintf(text, sizeof text,
                  "{\"type\": \"number\", \"exclusiveMinimum\": 0, \"maximum\": %.9g}", key->most);
         return cJSON_Parse(text);
@@ -108,7 +108,7 @@ static cJSON *create_value(const ls_quantity_key *key)
     return NULL;
 }
 
-static cJSON *create_quantity(const ls_quantity_key *key)
+static cJSON *create_quantity(const ls_profile_key *key)
 {
     cJSON *object = cJSON_Parse("{\"type\": \"object\", \"additionalProperties\": false, "
                                 "\"required\": [\"value\", \"source\"], \"properties\": {}}");
@@ -139,7 +139,8 @@ static ls_status add_word(ls_profile_section section, const char *word, cJSON *p
 
     LS_TRY(ls_json_add(properties, word, schema));
     if (strcmp(word, "power_states") == 0)
-        LS_TRY(ls_json_add(schema, "additionalProperties", create_quantity(&ls_profile_watts)));
+        LS_TRY(ls_json_add(schema, "additionalProperties",
+                           create_quantity(&ls_profile_watts_keys.keys[0])));
     if (w->about == NULL) return LS_OK;
     return ls_json_add(schema, "description", cJSON_CreateString(w->about));
 }
@@ -149,22 +150,24 @@ static ls_status add_word(ls_profile_section section, const char *word, cJSON *p
 /* An object that knows only the section's keys. */
 static ls_status fill_section(ls_profile_section section, cJSON *object)
 {
-    const ls_profile_keys *keys = &ls_profile_keys_of[section];
-    cJSON *properties = cJSON_CreateObject(), *required = cJSON_CreateArray();
+    const ls_profile_map *map = &ls_profile_maps[section];
+    const size_t n_figures = map->figures != NULL ? map->figures->n : 0;
 
     LS_TRY(ls_json_add(object, "type", cJSON_CreateString("object")));
     LS_TRY(ls_json_add(object, "additionalProperties", cJSON_CreateBool(false)));
+    cJSON *required = cJSON_CreateArray();
     LS_TRY(ls_json_add(object, "required", required));
-    for (size_t w = 0; w < keys->n_required; w++)
-        LS_TRY(ls_json_append(required, cJSON_CreateString(keys->words[w])));
-    for (size_t q = 0; q < keys->n_quantities_required; q++)
-        LS_TRY(ls_json_append(required, cJSON_CreateString(keys->quantities[q].key)));
+    cJSON *properties = cJSON_CreateObject();
     LS_TRY(ls_json_add(object, "properties", properties));
-    for (size_t w = 0; w < keys->n_words; w++)
-        LS_TRY(add_word(section, keys->words[w], properties));
-    for (size_t q = 0; q < keys->n_quantities; q++)
-        LS_TRY(ls_json_add(properties, keys->quantities[q].key,
-                           create_quantity(&keys->quantities[q])));
+    for (size_t w = 0; w < map->n_words_required; w++)
+        LS_TRY(ls_json_append(required, cJSON_CreateString(map->words[w])));
+    for (size_t f = 0; f < map->n_figures_required; f++)
+        LS_TRY(ls_json_append(required, cJSON_CreateString(map->figures->keys[f].key)));
+    for (size_t w = 0; w < map->n_words; w++) LS_TRY(add_word(section, map->words[w], properties));
+    for (size_t f = 0; f < n_figures; f++) {
+        const ls_profile_key *key = &map->figures->keys[f];
+        LS_TRY(ls_json_add(properties, key->key, create_quantity(key)));
+    }
     return LS_OK;
 }
 

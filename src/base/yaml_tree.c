@@ -470,19 +470,28 @@ const char *ls_yaml_path(const ls_yaml_node *node, char *buffer, size_t size)
     return buffer;
 }
 
+const char *ls_yaml_place(const ls_yaml_node *node, char buffer[LS_YAML_PLACE_BYTES])
+{
+    char file[LS_YAML_PATH_BYTES], path[LS_YAML_PATH_BYTES];
+    const char *name = node->document->name;
+
+    format_place(file, sizeof file, node->document, node->line);
+    ls_yaml_path(node, path, sizeof path);
+    if (path[0] == '\0' || (ls_yaml_is_set(node) && strcmp(path, name + strlen(SET_MARK)) == 0))
+        snprintf(buffer, LS_YAML_PLACE_BYTES, "%s", file);
+    else
+        snprintf(buffer, LS_YAML_PLACE_BYTES, "%s: %s", file, path);
+    return buffer;
+}
+
 ls_status ls_yaml_fail_at(const char *file, int line, const ls_yaml_node *node, ls_status status,
                           const char *format, ...)
 {
-    char place[LS_YAML_PATH_BYTES], path[LS_YAML_PATH_BYTES], what[1024];
-    const char *name = node->document->name;
+    char place[LS_YAML_PLACE_BYTES], what[1024];
     va_list args;
 
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    format_place(place, sizeof place, node->document, node->line);
-    ls_yaml_path(node, path, sizeof path);
-    if (path[0] == '\0' || (ls_yaml_is_set(node) && strcmp(path, name + strlen(SET_MARK)) == 0))
-        return ls_fail_at(file, line, status, "%s: %s", place, what);
-    return ls_fail_at(file, line, status, "%s: %s: %s", place, path, what);
+    return ls_fail_at(file, line, status, "%s: %s", ls_yaml_place(node, place), what);
 }

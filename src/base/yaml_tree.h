@@ -30,6 +30,7 @@
 #define LS_YAML_ITEMS_MAX      4096 /* of one list or map */
 #define LS_YAML_KEY_BYTES_MAX  64
 #define LS_YAML_PATH_BYTES     256
+#define LS_YAML_PLACE_BYTES    (2 * LS_YAML_PATH_BYTES + 4)
 
 typedef struct ls_yaml ls_yaml;
 
@@ -83,6 +84,9 @@ bool ls_yaml_is_set(const ls_yaml_node *node);
 
 /* The folder-independent path of a node, "optimizer.groups[0].match"; "" for the root. */
 const char *ls_yaml_path(const ls_yaml_node *node, char *buffer, size_t size);
+
+/* "FILE:LINE: key.path", or "--set key.path": what messages about the node begin with. */
+const char *ls_yaml_place(const ls_yaml_node *node, char buffer[LS_YAML_PLACE_BYTES]);
 
 /* Fail with "FILE:LINE: key.path: " and the message.  Use as LS_FAIL. */
 #define LS_YAML_FAIL(node, status, ...)                                                            \

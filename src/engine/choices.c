@@ -55,6 +55,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .accumulate = c->accumulate,
                                 .chunk = choices->chunk,
                                 .query_block = choices->query_block,
+                                .key_block = choices->query_block,
                                 .loss_rows = choices->loss_rows,
                                 .window = c->window,
                                 .train = train,
@@ -179,12 +180,37 @@ static ls_placement_wish make_wish(const ls_run_config *config)
     return wish;
 }
 
+/* How many blocks are kept: the inputs of a block of queries stay while it is at work. */
+static ls_status set_tiles(ls_choices *choices)
+{
+    ls_placement *p = &choices->placement;
+    const bool cut = p->tiled[LS_CLASS_X] || p->tiled[LS_CLASS_O] || p->tiled[LS_CLASS_KV] ||
+                     p->tiled[LS_CLASS_DKV];
+
+    if (cut && choices->query_block % choices->chunk != 0)
+        return LS_FAIL(LS_ERR_INVALID,
+                       "sequence.query_block: %lld is no multiple of sequence.chunk %lld, so "
+                       "activations cannot pass through device memory in blocks",
+                       (long long)choices->query_block, (long long)choices->chunk);
+    p->tiles[LS_CLASS_X] = choices->query_block / choices->chunk + 1;
+    return LS_OK;
+}
+
 ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
                            const ls_hardware *hardware, bool train, bool frozen,
                            ls_choices *choices)
 {
     const ls_topology *machine =
         hardware != NULL && hardware->has_device ? hardware->topology : NULL;
+    /* What costs least first. */
+    static const struct {
+        bool stream;
+        ls_placement_cut cut;
+    } attempts[] = {{false, LS_CUT_NONE},
+                    {false, LS_CUT_X_O},
+                    {true, LS_CUT_X_O},
+                    {false, LS_CUT_X_O_KV},
+                    {true, LS_CUT_X_O_KV}};
     ls_placement_wish wish = make_wish(config);
     uint64_t bytes;
 
@@ -193,15 +219,16 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
         wish.weights = choices->placement.classes[LS_CLASS_WEIGHTS].mode;
         wish.ring_slots = choices->placement.ring_slots;
     }
-    LS_TRY(ls_placement_decide(machine, &wish, &choices->placement));
-    if (choices->placement.classes[LS_CLASS_WEIGHTS].mode != LS_MODE_RESIDENT) return LS_OK;
-    if (wish.weights_given || wish.place_given[LS_CLASS_WEIGHTS]) return LS_OK;
-
-    const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
-    LS_TRY(measure_plan(&options, &choices->placement, LS_PLACE_HBM, &bytes));
-    wish.weights_too_large = bytes > hardware->available_bytes[LS_PLACE_HBM];
-    return wish.weights_too_large ? ls_placement_decide(machine, &wish, &choices->placement)
-                                  : LS_OK;
+    for (size_t i = 0;; i++) {
+        wish.weights_too_large = attempts[i].stream;
+        wish.cut = attempts[i].cut;
+        LS_TRY(ls_placement_decide(machine, &wish, &choices->placement));
+        LS_TRY(set_tiles(choices));
+        if (machine == NULL || i + 1 == sizeof attempts / sizeof attempts[0]) return LS_OK;
+        const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
+        LS_TRY(measure_plan(&options, &choices->placement, LS_PLACE_HBM, &bytes));
+        if (bytes <= hardware->available_bytes[LS_PLACE_HBM]) return LS_OK;
+    }
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */

@@ -284,6 +284,20 @@ static ls_status check_place(const ls_yaml_node *root, const ls_run_config *conf
     return LS_OK;
 }
 
+/* Where a key stands, for a message whose other half is another file's. */
+static ls_status keep_place(const ls_yaml_node *root, const char *path, char **place)
+{
+    const ls_yaml_node *node = ls_yaml_find_path(root, path);
+    char at[LS_YAML_PLACE_BYTES], text[LS_YAML_PLACE_BYTES + 64];
+
+    if (node != NULL)
+        snprintf(text, sizeof text, "%s:", ls_yaml_place(node, at));
+    else
+        snprintf(text, sizeof text, "%s: %s: the default", ls_yaml_place(root, at), path);
+    *place = strdup(text);
+    return *place == NULL ? LS_YAML_FAIL(root, LS_ERR_NO_MEMORY, "out of memory") : LS_OK;
+}
+
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
@@ -302,6 +316,8 @@ static ls_status read_document(ls_yaml *document, const char *name, const char *
     if (status == LS_OK) status = check_data(root, &read);
     if (status == LS_OK) status = check_sizes(root, &read);
     if (status == LS_OK) status = check_schedule(root, &read);
+    if (status == LS_OK) status = keep_place(root, "sequence.tokens", &read.sequence_tokens_place);
+    if (status == LS_OK) status = keep_place(root, "rope_scaling", &read.rope_scaling_place);
     if (status == LS_OK) {
         read.schedule.steps = read.steps;
         *config = read;
@@ -350,6 +366,8 @@ void ls_run_config_free(ls_run_config *config)
     free_paths(&config->train);
     free_paths(&config->valid);
     free(config->model_path);
+    free(config->sequence_tokens_place);
+    free(config->rope_scaling_place);
     free(config->hardware);
     free(config->output);
     memset(config, 0, sizeof *config);

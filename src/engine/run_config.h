@@ -10,7 +10,7 @@
  * configs/runs/demo.yaml may say models/byte-3m.yaml); given on the command line, in the working
  * directory.  `data` and `output` are relative to the working directory.
  *
- * Layer: engine (uses base, io).  Threads: plain data; read only once read.
+ * Layer: engine (uses base, io, model).  Threads: plain data; read only once read.
  */
 #ifndef LS_RUN_CONFIG_H
 #define LS_RUN_CONFIG_H
@@ -23,6 +23,7 @@
 #include "dtype.h"
 #include "loader.h"
 #include "place.h"
+#include "rope_scaling.h"
 #include "schedule.h"
 #include "status.h"
 #include "tokens.h"
@@ -59,6 +60,8 @@ typedef struct ls_run_config {
     char *hardware;   /* "auto", a profile's name or its file */
     ls_dtype precision;
     bool fast; /* determinism: unordered vendor kernels are allowed */
+    bool rope_scaling_given;
+    ls_rope_scaling rope_scaling; /* what the run file gives; 0: as the model says */
 
     ls_path_list train, valid; /* prefixes; valid may be empty */
     double valid_fraction;     /* 0: not given */
@@ -66,6 +69,9 @@ typedef struct ls_run_config {
     int64_t min_document; /* shorter documents are left out */
 
     int64_t sequence_tokens;
+    char *
+        sequence_tokens_place; /* for messages that need the model: "FILE:LINE: sequence.tokens:" */
+    char *rope_scaling_place;
     int64_t chunk, query_block; /* tokens; 0: auto */
     ls_documents documents;
     int64_t window; /* tokens; 0: as the model says */

@@ -143,7 +143,9 @@ cJSON *ls_run_field_to_json(const ls_run_field *field, const ls_run_config *conf
         if (field->range.above && *(const double *)at <= field->range.least)
             return cJSON_CreateNull(); /* not given */
         return cJSON_CreateNumber(*(const double *)at);
-    case LS_RUN_NULL: return cJSON_CreateNull();
+    case LS_RUN_ROPE:
+        return config->rope_scaling_given ? ls_rope_run_json(&config->rope_scaling)
+                                          : cJSON_CreateNull();
     case LS_RUN_BINS: return create_bins(config);
     case LS_RUN_GROUPS: return create_groups(config);
     case LS_RUN_PLACE: return create_places(config);

@@ -51,7 +51,8 @@ static const ls_run_field fields[] = {
      .about = "of weights and activations; sums are fp32 or wider"},
     {"determinism", LS_RUN_SWITCH, AT(fast), "exact", WORDS(determinisms),
      .about = "exact: the same bits every time"},
-    {"rope_scaling", LS_RUN_NULL, 0, "null", .about = "null: as the model says"},
+    {"rope_scaling", LS_RUN_ROPE, 0, "null",
+     .about = "another reach of RoPE, in place of the model's own; null: as the model says"},
 
     {"data.train", LS_RUN_PATHS, AT(train), .required = true,
      .about = "PREFIX of .bin and .idx; a list is concatenated"},

@@ -19,7 +19,7 @@ typedef enum ls_run_kind {
     LS_RUN_COUNT_AUTO, /* the same; 0 is "auto" */
     LS_RUN_COUNT_NULL, /* the same; 0 is null */
     LS_RUN_REAL,       /* double */
-    LS_RUN_NULL,       /* must be null in this version */
+    LS_RUN_ROPE,       /* rope_scaling and rope_scaling_given; null: not given */
     LS_RUN_BINS,       /* position_bins and position_bins_count */
     LS_RUN_GROUPS,     /* groups and n_groups */
     LS_RUN_SAVE,       /* ls_save_policy: words, and policies that are refused */

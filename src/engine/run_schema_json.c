@@ -11,7 +11,7 @@
 #include "json.h"
 #include "run_schema.h"
 
-#define FRAGMENT_BYTES 1024
+#define FRAGMENT_BYTES 4096
 
 #define COUNT_PATTERN "{\"type\": \"string\", \"pattern\": \"^[0-9]+([.][0-9]+)?[kKMG]?$\"}"
 
@@ -31,6 +31,14 @@ static void format_real(char *text, size_t size, ls_yaml_range range)
     snprintf(text, size, "{\"type\": \"number\", \"%s\": %.9g, \"%s\": %.9g}",
              range.above ? "exclusiveMinimum" : "minimum", range.least,
              range.below ? "exclusiveMaximum" : "maximum", range.most);
+}
+
+static void format_rope(char *text, size_t size)
+{
+    char map[FRAGMENT_BYTES - 64];
+
+    ls_rope_run_schema(map, sizeof map);
+    snprintf(text, size, "{\"anyOf\": [{\"type\": \"null\"}, %s]}", map);
 }
 
 static void format_value(char *text, size_t size, const ls_run_field *field)
@@ -58,7 +66,7 @@ static void format_value(char *text, size_t size, const ls_run_field *field)
         snprintf(text, size, "{\"anyOf\": [%s, {\"type\": \"null\"}, " COUNT_PATTERN "]}", whole);
         return;
     case LS_RUN_REAL: format_real(text, size, field->range); return;
-    case LS_RUN_NULL: snprintf(text, size, "{\"type\": \"null\"}"); return;
+    case LS_RUN_ROPE: format_rope(text, size); return;
     case LS_RUN_BINS:
         snprintf(text, size,
                  "{\"anyOf\": [{\"type\": \"null\"}, {\"type\": \"string\", "

@@ -104,15 +104,19 @@ static ls_status read_whole(const ls_run_field *field, const ls_yaml_node *node,
     return LS_OK;
 }
 
-static ls_status read_null(const ls_yaml_node *node)
+static ls_status read_rope(const ls_yaml_node *node, ls_run_config *config)
 {
     char quoted[LS_TEXT_BYTES];
 
     if (ls_yaml_is_null(node)) return LS_OK;
-    if (node->kind == LS_YAML_MAP) return refuse_value(node, "a map", "null");
-    return LS_YAML_FAIL(
-        node, LS_ERR_INVALID, "%s is not known; allowed: null",
-        node->kind == LS_YAML_LIST ? "a list" : ls_text_quote(quoted, sizeof quoted, node->text));
+    if (node->kind != LS_YAML_MAP)
+        return LS_YAML_FAIL(
+            node, LS_ERR_INVALID, "%s is not known; allowed: null, {type: yarn, factor: 4, ...}",
+            node->kind == LS_YAML_LIST ? "a list"
+                                       : ls_text_quote(quoted, sizeof quoted, node->text));
+    LS_TRY(ls_rope_read_run(node, &config->rope_scaling));
+    config->rope_scaling_given = true;
+    return LS_OK;
 }
 
 static ls_status read_bins(const ls_run_field *field, const ls_yaml_node *node,
@@ -291,7 +295,7 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
     case LS_RUN_COUNT_AUTO:
     case LS_RUN_COUNT_NULL: return read_whole(field, node, at);
     case LS_RUN_REAL: return ls_yaml_get_real(node, field->range, at);
-    case LS_RUN_NULL: return read_null(node);
+    case LS_RUN_ROPE: return read_rope(node, config);
     case LS_RUN_BINS: return read_bins(field, node, config);
     case LS_RUN_GROUPS: return read_groups(node, config);
     case LS_RUN_SAVE: return read_save(field, node, config);

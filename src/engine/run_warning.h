@@ -15,8 +15,9 @@
 #define LS_RUN_WARNING_BYTES 1024
 
 /*
- * Whether sequences are longer than the model's max_position_embeddings.  Rotary positions have no
- * end of their own, so the run is sound; whether it is wanted, only the user knows.
+ * Whether sequences of a run with random weights are longer than the model's RoPE covers.  Rotary
+ * positions have no end of their own, so the run is sound; whether it is wanted, only the user
+ * knows.  (For pretrained weights ls_run_model_read() refuses it.)
  *   text  [out] where it returns true: both numbers, what follows, and the remedy
  */
 bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config *model,

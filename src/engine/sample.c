@@ -67,7 +67,7 @@ static ls_status open_sampler(sampler *s, const ls_run_config *config, const ls_
     decoder.S = s->window;
     decoder.sequences = decoder.accumulate = 1;
     LS_TRY(ls_instance_open(&decoder, &instance, &s->trainer.instance));
-    ls_weights_rope_table(&s->trainer.instance, model->rope_theta);
+    ls_weights_rope_table(&s->trainer.instance, &model->rope_scaling, config->sequence_tokens);
     return LS_OK;
 }
 

@@ -281,7 +281,7 @@ static ls_status open_parts(ls_trainer *t)
     }
     LS_TRY(open_data(t));
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
-    ls_weights_rope_table(&t->instance, t->model->rope_theta);
+    ls_weights_rope_table(&t->instance, &t->model->rope_scaling, t->config->sequence_tokens);
     if (!t->options.train) return LS_OK;
     t->control = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.control);
     t->loss_scale = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.loss_scale);

@@ -6,7 +6,6 @@
  */
 #include "weights.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "bf16.h"
@@ -65,20 +64,12 @@ void ls_weights_random(const ls_instance *instance, uint64_t seed, double std)
     }
 }
 
-void ls_weights_rope_table(const ls_instance *instance, double theta)
+void ls_weights_rope_table(const ls_instance *instance, const ls_rope_scaling *rope, int64_t tokens)
 {
     const ls_decoder_options *o = &instance->decoder.options;
-    const int64_t half = o->shape.K / 2;
     float *table = ls_instance_tensor(instance, instance->decoder.inputs.rope_table);
 
-    for (int64_t i = 0; i < half; i++) {
-        const double frequency = pow(theta, -2.0 * (double)i / (double)o->shape.K);
-        for (int64_t p = 0; p < o->S; p++) {
-            const double angle = (double)p * frequency;
-            table[(p * half + i) * 2] = (float)cos(angle);
-            table[(p * half + i) * 2 + 1] = (float)sin(angle);
-        }
-    }
+    ls_rope_fill(rope, o->shape.K, tokens, 0, o->S, table);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #define LS_WEIGHTS_H
 
 #include "instance.h"
+#include "rope_scaling.h"
 
 /* How an fp32 value becomes a weight in the instance's dtype (hi and lo, or fp32). */
 void ls_weights_store(const ls_instance *instance, int32_t param, int64_t element, float value);
@@ -16,8 +17,10 @@ float ls_weights_master(const ls_instance *instance, int32_t param, int64_t elem
 /* Matrices and embedding: normal(0, std), seeded by parameter name; norms: 1. */
 void ls_weights_random(const ls_instance *instance, uint64_t seed, double std);
 
-/* {cos, sin}(p * theta^(-2i/K)) for all positions, angles in fp64. */
-void ls_weights_rope_table(const ls_instance *instance, double theta);
+/* For all positions of the instance, with the frequencies that sequences of this many tokens have
+ * (ls_rope_fill). */
+void ls_weights_rope_table(const ls_instance *instance, const ls_rope_scaling *rope,
+                           int64_t tokens);
 
 /*
  * Read every weight by name from the safetensors of a directory (F32, BF16 or F16); moments zero.

@@ -163,13 +163,18 @@ static void add_activations(builder *b)
     const int64_t HK = s->H * s->K, GK = s->G * s->K, block = o->query_block, C = o->chunk;
     const ls_dtype dtype = o->dtype;
 
+    cut_tensors_by(b, b->chunk_tiles);
     add_layer_inputs(b);
+    cut_tensors_by(b, block);
     add_per_layer(b, b->q, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, block, HK, "q");
+    cut_tensors_by(b, b->key_tiles);
     add_per_layer(b, b->k, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "k");
     add_per_layer(b, b->v, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "v");
+    cut_tensors_by(b, block);
     add_per_layer(b, b->attn, offsetof(ls_layer_save, o), LS_ROLE_O, dtype, block, HK, "o");
     add_per_layer(b, b->lse, offsetof(ls_layer_save, o), LS_ROLE_O, LS_DTYPE_F32, block, s->H,
                   "lse");
+    cut_tensors_by(b, 0);
     if (o->key_block > 0 && o->key_block < b->T)
         b->o_acc = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "o_acc");
 
@@ -197,9 +202,12 @@ static void add_gradients(builder *b)
     const ls_dtype dtype = o->dtype;
     int64_t largest = 1;
 
+    cut_tensors_by(b, b->chunk_tiles);
     b->dx = add_tensor(b, LS_ROLE_X, -1, dtype, b->T, s->D, "dx");
+    cut_tensors_by(b, b->key_tiles);
     b->dk = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dk");
     b->dv = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dv");
+    cut_tensors_by(b, 0);
     b->dq = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "dq");
     b->d_o = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, block, HK, "d_o");
     b->delta = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, s->H, "delta");
@@ -375,6 +383,9 @@ ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decode
     o->query_block = smaller(o->query_block, b.T);
     o->chunk = smaller(o->chunk, o->query_block);
     o->loss_rows = smaller(o->loss_rows, b.T);
+
+    if (o->query_block % o->chunk == 0) b.chunk_tiles = o->chunk;
+    if (b.chunk_tiles > 0 && o->key_block % o->chunk == 0) b.key_tiles = o->key_block;
 
     const ls_status status = build_all(&b);
     o->param_rule = NULL;

@@ -58,6 +58,13 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
          (ls_view[]){rows_view(b, (row_tensor){b->delta, block.first}, chunk), d_o, o_chunk});
 }
 
+/* The last block of queries comes first, and sees all keys. */
+static void emit_zero_gradients(builder *b, token_range keys)
+{
+    emit_zero(b, rows_view(b, (row_tensor){b->dk, 0}, keys));
+    emit_zero(b, rows_view(b, (row_tensor){b->dv, 0}, keys));
+}
+
 static void emit_attention_backward(builder *b, int32_t layer, token_range block)
 {
     const token_range keys = {0, block.first + block.n};
@@ -66,6 +73,7 @@ static void emit_attention_backward(builder *b, int32_t layer, token_range block
     if (b->status != LS_OK) return;
     for (int64_t first = 0; first < keys.n; first += size) {
         const token_range part = cut_range(keys, first, size);
+        if (block.first + block.n == b->T) emit_zero_gradients(b, part);
         const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, part)}};
         emit(b, LS_OP_attention_backward, &args,
              (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
@@ -139,8 +147,6 @@ static void emit_layer_backward(builder *b, int32_t layer)
     const int64_t size = b->o->query_block;
 
     b->layer = layer;
-    emit_zero(b, whole(b, b->dk));
-    emit_zero(b, whole(b, b->dv));
     b->recompute = true;
     for (int64_t c = 0; c < b->T && !b->saves[layer].qkv; c += b->o->chunk) {
         const token_range chunk = cut_range(all, c, b->o->chunk);
@@ -160,10 +166,14 @@ static void emit_embedding_backward(builder *b)
     if (b->status != LS_OK || embed->frozen) return;
     const ls_view grad = whole(b, embed->grad);
     if (!b->grad_written[b->embed]) emit_zero(b, grad);
-    const ls_op_args args = {
-        .embedding_backward = {.N = b->T, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
-    emit(b, LS_OP_embedding_backward, &args,
-         (ls_view[]){grad, whole(b, b->dx), whole(b, b->decoder->inputs.tokens)});
+    for (int64_t c = 0; c < b->T; c += b->o->chunk) {
+        const token_range chunk = cut_range((token_range){0, b->T}, c, b->o->chunk);
+        const ls_op_args args = {
+            .embedding_backward = {.N = chunk.n, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
+        emit(b, LS_OP_embedding_backward, &args,
+             (ls_view[]){grad, rows_view(b, (row_tensor){b->dx, 0}, chunk),
+                         rows_view(b, (row_tensor){b->decoder->inputs.tokens, 0}, chunk)});
+    }
     b->grad_written[b->embed] = true;
 }
 

@@ -32,12 +32,15 @@ typedef struct builder {
     ls_tape *tape;
     const ls_decoder_options *o;
     int64_t T; /* rows of the token axis */
+    /* Rows that chunks and blocks of keys never straddle; 0: they are not multiples of a chunk. */
+    int64_t chunk_tiles, key_tiles;
     ls_status status;
 
     ls_phase phase; /* stamped on every call emitted */
     int32_t layer, chunk;
     bool recompute;
 
+    int64_t tile_rows;    /* stamped on every tensor added */
     layer_params *layers; /* [L] */
     int32_t embed, final_norm, head;
     bool *grad_written;   /* [n_params]: the next gradient of this parameter adds */
@@ -56,6 +59,8 @@ typedef struct builder {
 } builder;
 
 /* ---- tensors ---- */
+/* The next add_tensor()s: no operand of them straddles multiples of so many rows; 0: any may. */
+void cut_tensors_by(builder *b, int64_t tile_rows);
 int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int64_t rows,
                    int64_t columns, const char *name);
 ls_view rows_view(const builder *b, row_tensor rows, token_range range);

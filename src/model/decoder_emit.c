@@ -4,6 +4,11 @@
 
 #include "decoder_builder.h"
 
+void cut_tensors_by(builder *b, int64_t tile_rows)
+{
+    b->tile_rows = tile_rows;
+}
+
 int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int64_t rows,
                    int64_t columns, const char *name)
 {
@@ -11,6 +16,7 @@ int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int6
                    .dims = {rows, columns},
                    .dtype = dtype,
                    .role = role,
+                   .tile_rows = b->tile_rows,
                    .layer = layer,
                    .param = -1,
                    .persistent = role <= LS_ROLE_V};

@@ -144,22 +144,31 @@ void emit_forward(builder *b)
     for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer, false);
 }
 
+/* Rows [first, first + loss_rows), but no more than its chunk has. */
+static token_range cut_tile(const builder *b, int64_t first)
+{
+    const int64_t start = first / b->o->chunk * b->o->chunk;
+    const token_range chunk = cut_range((token_range){0, b->T}, start, b->o->chunk);
+    return cut_range(chunk, first, b->o->loss_rows);
+}
+
 void emit_loss(builder *b, bool with_gradient)
 {
     const ls_decoder_shape *s = &b->o->shape;
     const ls_decoder_inputs *in = &b->decoder->inputs;
-    const token_range all = {0, b->T};
+    int32_t n_tiles = 0;
 
     b->phase = LS_PHASE_LOSS;
-    for (int64_t first = 0; first < b->T; first += b->o->loss_rows) {
-        const token_range tile = cut_range(all, first, b->o->loss_rows);
+    for (int64_t first = 0; first < b->T;) {
+        const token_range tile = cut_tile(b, first);
         const int64_t n = tile.n;
         const ls_view x = rows_view(b, (row_tensor){b->x[s->L], 0}, tile);
         const ls_view h = head_rows(b, b->loss_h, n), r = head_rows(b, b->loss_r, n);
         const ls_view logits = head_rows(b, b->logits, n);
         const ls_view dlogits = with_gradient ? head_rows(b, b->dlogits, n) : ls_view_none();
 
-        b->chunk = (int32_t)(first / b->o->loss_rows);
+        b->chunk = n_tiles++;
+        first += n;
         emit_rmsnorm(b, h, r, x, b->final_norm, n);
         emit_linear(b, logits, h, b->head, n, LS_DTYPE_F32);
         const ls_op_args args = {.cross_entropy = {.N = n, .V = s->V, .dtype = b->o->dtype}};

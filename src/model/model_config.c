@@ -55,7 +55,7 @@ static const model_field fields[] = {
     {"head_dim", FIELD_WHOLE, false, AT(head_dim), 1 << 12, NULL},
     {"max_position_embeddings", FIELD_WHOLE, true, AT(max_position_embeddings), INT32_MAX, NULL},
     {"rms_norm_eps", FIELD_POSITIVE_REAL, false, AT(rms_norm_eps), 1, NULL},
-    {"rope_theta", FIELD_POSITIVE_REAL, false, AT(rope_theta), 1000000000000, NULL},
+    {"rope_theta", FIELD_POSITIVE_REAL, false, AT(rope_scaling.theta), 1000000000000, NULL},
     {"initializer_range", FIELD_POSITIVE_REAL, false, AT(initializer_range), 100, NULL},
     {"tie_word_embeddings", FIELD_BOOL, false, AT(tie_word_embeddings), 0, NULL},
     {"bos_token_id", FIELD_TOKEN_IDS, false, AT(bos_token_id), 0, NULL},
@@ -65,7 +65,8 @@ static const model_field fields[] = {
     {"architectures", FIELD_ARCHITECTURES, false, 0, 0, NULL},
     {"hidden_act", FIELD_WORD, false, 0, 0, "silu"},
     {"rope_parameters", FIELD_ROPE, false, 0, 0, NULL},
-    {"rope_scaling", FIELD_NULL, false, 0, 0, "scaled rotary positions are not supported"},
+    {"rope_scaling", FIELD_ROPE, false, 0, 0, NULL},
+    {"original_max_position_embeddings", FIELD_ROPE, false, 0, 0, NULL},
     {"sliding_window", FIELD_NULL, false, 0, 0, "use sequence.window in the run file"},
     {"quantization_config", FIELD_NULL, false, 0, 0, "convert the weights to BF16 or F32 first"},
     {"attention_bias", FIELD_FALSE, false, 0, 0, NULL},
@@ -159,37 +160,6 @@ static ls_status read_token_ids(const ls_yaml_node *node, ls_token_ids *ids)
     return LS_OK;
 }
 
-/* Read into rope_theta, and fail if the file gives both spellings and they differ. */
-static ls_status read_rope_parameters(const ls_yaml_node *node, ls_model_config *config)
-{
-    static const char *const keys[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
-    const ls_yaml_range thetas = {.least = REAL_MIN, .most = 1e12};
-    const ls_yaml_range factors = {.least = REAL_MIN, .most = 1};
-    const ls_yaml_node *item;
-
-    if (ls_yaml_is_null(node)) return LS_OK;
-    LS_TRY(ls_yaml_get_map(node));
-    for (size_t i = 0; i < 2; i++) /* the type first: others have keys of their own */
-        if ((item = ls_yaml_find(node, keys[i])) != NULL) LS_TRY(read_word(item, "default"));
-    LS_TRY(ls_yaml_check_keys(node, keys, sizeof keys / sizeof keys[0]));
-    if ((item = ls_yaml_find(node, "partial_rotary_factor")) != NULL) {
-        double factor;
-        LS_TRY(ls_yaml_get_real(item, factors, &factor));
-        if (factor < 1) return refuse_value(item, "1", NULL);
-    }
-    if ((item = ls_yaml_find(node, "rope_theta")) != NULL) {
-        const bool both = ls_yaml_find(node->parent, "rope_theta") != NULL;
-        double theta;
-        LS_TRY(ls_yaml_get_real(item, thetas, &theta));
-        if (both && (theta < config->rope_theta || theta > config->rope_theta))
-            return LS_YAML_FAIL(item, LS_ERR_INVALID,
-                                "is %g, but rope_theta beside it is %g; allowed: one value", theta,
-                                config->rope_theta);
-        config->rope_theta = theta;
-    }
-    return LS_OK;
-}
-
 /* Fail unless the value is the one that leaves this part of the maths out. */
 static ls_status read_absent(const ls_yaml_node *node, const model_field *field)
 {
@@ -222,7 +192,7 @@ static ls_status read_field(const ls_yaml_node *node, const model_field *field,
     case FIELD_TOKEN_IDS: return read_token_ids(node, value);
     case FIELD_WORD: return read_word(node, field->note);
     case FIELD_ARCHITECTURES: return read_architectures(node);
-    case FIELD_ROPE: return LS_OK; /* after rope_theta, whatever their order */
+    case FIELD_ROPE: return LS_OK; /* after the fields they build on, whatever their order */
     case FIELD_FALSE:
     case FIELD_ZERO:
     case FIELD_NULL: break;
@@ -240,6 +210,17 @@ static ls_status check_token_ids(const ls_yaml_node *root, const char *name, ls_
                 "%lld is outside the vocabulary; allowed: 0 to vocab_size - 1 = %lld",
                 (long long)ids.ids[i], (long long)vocab_size - 1);
     return LS_OK;
+}
+
+/* Whether the scaling can be computed for this model at all; at what length, the run decides. */
+static ls_status check_rope(const ls_yaml_node *root, const ls_model_config *config)
+{
+    const ls_yaml_node *node = ls_yaml_find(root, "rope_parameters");
+    char why[LS_ROPE_TEXT_BYTES];
+
+    if (ls_rope_fits(&config->rope_scaling, config->head_dim, 0, why)) return LS_OK;
+    if (node == NULL || ls_yaml_is_null(node)) node = ls_yaml_find(root, "rope_scaling");
+    return LS_YAML_FAIL(node, LS_ERR_INVALID, "%s", why);
 }
 
 /* What one field alone cannot tell. */
@@ -263,6 +244,7 @@ static ls_status check_config(const ls_yaml_node *root, const ls_model_config *c
                             "a head width (head_dim) of %lld cannot be rotated in pairs; allowed: "
                             "even widths",
                             (long long)config->head_dim);
+    LS_TRY(check_rope(root, config));
     LS_TRY(check_token_ids(root, "bos_token_id", config->bos_token_id, config->vocab_size));
     LS_TRY(check_token_ids(root, "eos_token_id", config->eos_token_id, config->vocab_size));
     return check_token_ids(root, "pad_token_id", config->pad_token_id, config->vocab_size);
@@ -306,8 +288,7 @@ static ls_status read_fields(const ls_yaml_node *root, ls_model_config *config)
             return LS_YAML_FAIL(root, LS_ERR_INVALID, "%s: is missing; every model gives it",
                                 fields[i].name);
     }
-    if ((node = ls_yaml_find(root, "rope_parameters")) != NULL)
-        LS_TRY(read_rope_parameters(node, config));
+    LS_TRY(ls_rope_read_model(root, config->max_position_embeddings, &config->rope_scaling));
     LS_TRY(derive_fields(root, config));
     return check_config(root, config);
 }
@@ -315,7 +296,8 @@ static ls_status read_fields(const ls_yaml_node *root, ls_model_config *config)
 static ls_status read_document(const ls_yaml *document, ls_model_config *config)
 {
     /* Transformers' defaults for a Llama */
-    ls_model_config read = {.rms_norm_eps = 1e-6, .rope_theta = 10000, .initializer_range = 0.02};
+    ls_model_config read = {
+        .rms_norm_eps = 1e-6, .rope_scaling.theta = 10000, .initializer_range = 0.02};
 
     LS_TRY(read_fields(ls_yaml_root(document), &read));
     *config = read;
@@ -386,17 +368,17 @@ static cJSON *create_field(const ls_model_config *config, const model_field *fie
     }
 }
 
-/* rope_theta is written by the table, where Transformers 4 reads it; version 5 reads this. */
-static cJSON *create_rope_parameters(const ls_model_config *config)
+/* Transformers 4 reads rope_scaling and the rope_theta of the table, and for longrope the original
+ * length beside them; version 5 reads rope_parameters. */
+static ls_status add_rope(cJSON *json, const ls_model_config *config)
 {
-    cJSON *rope = cJSON_CreateObject();
+    const ls_rope_scaling *rope = &config->rope_scaling;
 
-    if (rope != NULL &&
-        ls_json_add(rope, "rope_theta", ls_json_create_exact(config->rope_theta)) == LS_OK &&
-        cJSON_AddStringToObject(rope, "rope_type", "default") != NULL)
-        return rope;
-    cJSON_Delete(rope);
-    return NULL;
+    LS_TRY(ls_json_add(json, "rope_scaling", ls_rope_model_json(rope, false)));
+    LS_TRY(ls_json_add(json, "rope_parameters", ls_rope_model_json(rope, true)));
+    if (rope->type != LS_ROPE_LONGROPE) return LS_OK;
+    return ls_json_add(json, "original_max_position_embeddings",
+                       cJSON_CreateNumber((double)rope->original_tokens));
 }
 
 static ls_status add_constants(cJSON *json, const ls_model_config *config, ls_dtype dtype)
@@ -407,8 +389,7 @@ static ls_status add_constants(cJSON *json, const ls_model_config *config, ls_dt
     LS_TRY(ls_json_add(json, "attention_bias", cJSON_CreateFalse()));
     LS_TRY(ls_json_add(json, "attention_dropout", cJSON_CreateNumber(0)));
     LS_TRY(ls_json_add(json, "mlp_bias", cJSON_CreateFalse()));
-    LS_TRY(ls_json_add(json, "rope_scaling", cJSON_CreateNull()));
-    LS_TRY(ls_json_add(json, "rope_parameters", create_rope_parameters(config)));
+    LS_TRY(add_rope(json, config));
     LS_TRY(ls_json_add(json, "torch_dtype",
                        cJSON_CreateString(dtype == LS_DTYPE_BF16 ? "bfloat16" : "float32")));
     return ls_json_add(json, "use_cache", cJSON_CreateTrue());

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "dtype.h"
+#include "rope_scaling.h"
 #include "status.h"
 
 #define LS_TOKEN_IDS_MAX 16
@@ -37,8 +38,8 @@ typedef struct ls_model_config {
     int64_t head_dim;
     int64_t max_position_embeddings;
     double rms_norm_eps;
-    double rope_theta;
-    double initializer_range; /* standard deviation of random initial weights */
+    ls_rope_scaling rope_scaling; /* complete: theta and what it derives from other fields too */
+    double initializer_range;     /* standard deviation of random initial weights */
     bool tie_word_embeddings;
     ls_token_ids bos_token_id, eos_token_id, pad_token_id; /* n 0: none */
 } ls_model_config;

@@ -130,7 +130,12 @@ void ls_tape_check(const ls_tape *tape)
             const ls_view *view = &call->operands[i];
             if (view->tensor < 0) continue;
             assert(view->tensor < tape->n_tensors);
-            assert(view->offset + view->bytes <= ls_tensor_bytes(&tape->tensors[view->tensor]));
+            const ls_tensor *t = &tape->tensors[view->tensor];
+            assert(view->offset + view->bytes <= ls_tensor_bytes(t));
+            if (t->tile_rows == 0 || view->bytes == 0) continue;
+            const uint64_t tile =
+                ls_tensor_bytes(t) / (uint64_t)t->dims[0] * (uint64_t)t->tile_rows;
+            assert(view->offset / tile == (view->offset + view->bytes - 1) / tile);
         }
     }
 }

@@ -50,9 +50,10 @@ typedef struct ls_tensor {
     int64_t dims[LS_TENSOR_DIMS_MAX];
     ls_dtype dtype;
     ls_role role;
-    int32_t layer;   /* -1: none */
-    int32_t param;   /* the parameter that it is, or a state or the gradient of; -1: none */
-    bool persistent; /* its content outlives a segment */
+    int64_t tile_rows; /* no operand straddles rows that are a multiple of this; 0: any may */
+    int32_t layer;     /* -1: none */
+    int32_t param;     /* the parameter that it is, or a state or the gradient of; -1: none */
+    bool persistent;   /* its content outlives a segment */
 } ls_tensor;
 
 int64_t ls_tensor_elements(const ls_tensor *tensor);

@@ -28,6 +28,7 @@ typedef struct layout {
     int32_t n_sharing;
     const int32_t *slots;
     uint64_t *slot_offset; /* UINT64_MAX: not placed yet */
+    uint64_t *slot_bytes;  /* of the largest tensor in it */
     uint64_t *ends;        /* [n_arenas] of what has been placed end to end */
 } layout;
 
@@ -93,9 +94,10 @@ static ls_status place_next(layout *l, int32_t tensor)
         span->offset = *slot;
         return LS_OK;
     }
-    if (span->bytes > (uint64_t)INT64_MAX - *end - LS_ARENA_ALIGN) return fail_size();
+    const uint64_t bytes = slot != NULL ? l->slot_bytes[l->slots[tensor]] : span->bytes;
+    if (bytes > (uint64_t)INT64_MAX - *end - LS_ARENA_ALIGN) return fail_size();
     span->offset = *end;
-    *end += round_up(span->bytes);
+    *end += round_up(bytes);
     if (slot != NULL) *slot = span->offset;
     return LS_OK;
 }
@@ -190,11 +192,17 @@ static ls_status allocate(layout *l, int32_t *n_slots)
     l->lanes = calloc(n, sizeof *l->lanes);
     l->sharing = malloc(n * sizeof *l->sharing);
     l->slot_offset = malloc(((size_t)*n_slots + 1) * sizeof *l->slot_offset);
+    l->slot_bytes = calloc((size_t)*n_slots + 1, sizeof *l->slot_bytes);
     l->ends = calloc((size_t)l->plan->n_arenas, sizeof *l->ends);
     if (l->lifetimes == NULL || l->lanes == NULL || l->sharing == NULL || l->slot_offset == NULL ||
-        l->ends == NULL)
+        l->slot_bytes == NULL || l->ends == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %zu tensors", n);
     for (int32_t slot = 0; slot < *n_slots; slot++) l->slot_offset[slot] = UINT64_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t bytes = ls_tensor_bytes(&l->plan->tensors[i].tensor);
+        if (l->slots == NULL || l->slots[i] < 0) continue;
+        if (bytes > l->slot_bytes[l->slots[i]]) l->slot_bytes[l->slots[i]] = bytes;
+    }
     return LS_OK;
 }
 
@@ -213,6 +221,7 @@ ls_status ls_plan_lay_out(ls_plan *plan, const int32_t *slots)
     free(l.lanes);
     free(l.sharing);
     free(l.slot_offset);
+    free(l.slot_bytes);
     free(l.ends);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "layout.h"
 #include "order.h"
 #include "staging.h"
+#include "visits.h"
 
 enum { ARENA_HOST = 0, ARENA_HBM };
 

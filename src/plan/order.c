@@ -29,11 +29,12 @@ typedef struct use {
 typedef struct ordering {
     ls_plan *plan;
     ls_knowledge knowledge;
-    int32_t *region;      /* [n_tensors] the first tensor that lies on the same bytes */
-    uint8_t *lane_access; /* [n_tensors, LS_LANE_COUNT] ls_access in any segment, by region */
-    bool *crosses;        /* [n_tensors] two lanes touch its bytes, one of them writing */
-    int32_t *carry_of;    /* [LS_LANE_COUNT, n_groups], -1: none */
-    int64_t *last_use;    /* [n_tensors, LS_LANE_COUNT] index into uses, by region, -1: none */
+    int32_t *region;        /* [n_tensors] the first tensor that begins on the same byte */
+    uint64_t *region_bytes; /* [n_tensors] of the largest tensor there, by region */
+    uint8_t *lane_access;   /* [n_tensors, LS_LANE_COUNT] ls_access in any segment, by region */
+    bool *crosses;          /* [n_tensors] two lanes touch its bytes, one of them writing */
+    int32_t *carry_of;      /* [LS_LANE_COUNT, n_groups], -1: none */
+    int64_t *last_use;      /* [n_tensors, LS_LANE_COUNT] index into uses, by region, -1: none */
     use *uses;
     int64_t n_uses, waits_capacity;
     ls_carry_word *needed; /* a set, scratch */
@@ -49,11 +50,10 @@ static int compare_spans(const void *a, const void *b, void *context)
 
     if (x->arena != y->arena) return x->arena < y->arena ? -1 : 1;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
     return i < j ? -1 : i > j;
 }
 
-/* Tensors of one slot lie on the same bytes: what is done to one is done to all. */
+/* Tensors of one slot begin on the same byte: what is done to one is done to all. */
 static ls_status find_regions(ordering *o)
 {
     ls_plan_tensor *tensors = o->plan->tensors;
@@ -66,9 +66,11 @@ static ls_status find_regions(ordering *o)
     for (size_t i = 0; i < n; i++) {
         const ls_span *span = &tensors[sorted[i]].span;
         const ls_span *before = i > 0 ? &tensors[sorted[i - 1]].span : NULL;
-        const bool same = before != NULL && before->arena == span->arena &&
-                          before->offset == span->offset && before->bytes == span->bytes;
-        o->region[sorted[i]] = same ? o->region[sorted[i - 1]] : sorted[i];
+        const bool same =
+            before != NULL && before->arena == span->arena && before->offset == span->offset;
+        const int32_t region = same ? o->region[sorted[i - 1]] : sorted[i];
+        o->region[sorted[i]] = region;
+        if (!same || span->bytes > o->region_bytes[region]) o->region_bytes[region] = span->bytes;
     }
     free(sorted);
     return LS_OK;
@@ -192,11 +194,11 @@ static void find_conflicts(const ordering *o, ls_lane lane, const ls_step_operan
 static void record_use(ordering *o, int64_t index, const ls_step_operand *operand)
 {
     const bool writes = (operand->access & LS_ACCESS_WRITE) != 0;
-    const ls_span *span = &o->plan->tensors[operand->tensor].span;
-    int64_t *last = &o->last_use[o->region[operand->tensor] * LS_LANE_COUNT];
+    const int32_t region = o->region[operand->tensor];
+    int64_t *last = &o->last_use[region * LS_LANE_COUNT];
     const ls_lane lane = o->plan->steps[index].lane;
 
-    if (writes && operand->span.bytes == span->bytes)
+    if (writes && operand->span.bytes == o->region_bytes[region])
         for (int other = 0; other < LS_LANE_COUNT; other++) last[other] = -1;
     o->uses[o->n_uses] =
         (use){index, last[lane], operand->span.offset, operand->span.bytes, writes};
@@ -410,13 +412,14 @@ static ls_status allocate_tables(ordering *o)
     const size_t n_tensors = (size_t)o->plan->n_tensors, n_groups = (size_t)o->plan->n_groups;
 
     o->region = malloc((n_tensors + 1) * sizeof *o->region);
+    o->region_bytes = malloc((n_tensors + 1) * sizeof *o->region_bytes);
     o->lane_access = calloc(n_tensors * LS_LANE_COUNT + 1, sizeof *o->lane_access);
     o->crosses = calloc(n_tensors + 1, sizeof *o->crosses);
     o->carry_of = calloc(n_groups * LS_LANE_COUNT + 1, sizeof *o->carry_of);
     o->last_use = malloc((n_tensors * LS_LANE_COUNT + 1) * sizeof *o->last_use);
     o->uses = malloc(((size_t)o->plan->n_operands + 1) * sizeof *o->uses);
-    if (o->region == NULL || o->lane_access == NULL || o->crosses == NULL || o->carry_of == NULL ||
-        o->last_use == NULL || o->uses == NULL)
+    if (o->region == NULL || o->region_bytes == NULL || o->lane_access == NULL ||
+        o->crosses == NULL || o->carry_of == NULL || o->last_use == NULL || o->uses == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "order of %zu tensors", n_tensors);
     return LS_OK;
 }
@@ -444,6 +447,7 @@ ls_status ls_plan_order(ls_plan *plan)
 
     ls_knowledge_close(&o.knowledge);
     free(o.region);
+    free(o.region_bytes);
     free(o.lane_access);
     free(o.crosses);
     free(o.carry_of);

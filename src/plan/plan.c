@@ -42,7 +42,7 @@ static bool repeats(const ls_plan *plan, int32_t tensor)
 
     for (int32_t i = 0; i < tensor; i++) {
         const ls_plan_tensor *other = &plan->tensors[i];
-        if (other->span.offset == t->span.offset && other->span.bytes == t->span.bytes &&
+        if (other->span.offset == t->span.offset && other->span.bytes >= t->span.bytes &&
             other->span.arena == t->span.arena && other->tensor.role == t->tensor.role)
             return true;
     }

@@ -3,13 +3,9 @@
  *
  * A tape knows no places.  Given a placement, every tensor gets one; what the compute lane reads or
  * writes of a tensor that lives in host memory goes through a slot of device memory, and copies in
- * and out are put where they belong:
- *
- *   visit   the calls between a tensor's entering a slot and its leaving: of the weights and
- *           gradients of a layer, the pass over that layer; of others, until another of the class
- *           is wanted in between
- *   pool    slots of one class and size; visits take them in the order in which they are wanted,
- *           the one given up longest ago first, as early as one is free; every segment starts anew
+ * and out are put where they belong (visits.h says when).  Visits take the slots of their pool in
+ * the order in which they are wanted, the one given up longest ago first, as early as one is free;
+ * every segment starts anew.
  *
  * A visit that only reads is never copied out, nor one whose result nobody reads later in the
  * segment; one that writes everything is never copied in.
@@ -34,9 +30,6 @@ typedef struct ls_staged {
     ls_staged_tensor *tensors; /* [tape.n_tensors] */
     int32_t n_slots;
 } ls_staged;
-
-/* Whether the compute lane runs a call. */
-bool ls_call_computes(const ls_call *call);
 
 /*
  *   staged  [out] release with ls_staged_free()

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     text = cJSON_PrintUnformatted(json);
     assert(text != NULL);
     assert(ls_model_config_parse("again", text, strlen(text), &again) == LS_OK);
-    assert(memcmp(&config.rope_theta, &again.rope_theta, sizeof again.rope_theta) == 0);
+    assert(memcmp(&config.rope_scaling, &again.rope_scaling, sizeof again.rope_scaling) == 0);
     assert(ls_model_config_parameters(&config) == ls_model_config_parameters(&again));
     cJSON_free(text);
     cJSON_Delete(json);

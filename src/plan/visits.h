@@ -1,0 +1,108 @@
+/*
+ * visits.h - private to the plan: when tensors of host memory must be in device memory.
+ *
+ * A unit is a tensor, or a tile of one: rows that no operand straddles (tape.h), where a class is
+ * cut into tiles (place.h).  A visit is the calls between a unit's entering a slot of device memory
+ * and its leaving it:
+ *
+ *   parameters, gradients   the pass of a phase over their layer
+ *   other whole tensors     until another of the class is wanted in between, at the least a phase
+ *   tiles                   as many of a pool as it holds; what is wanted again last has to leave
+ *                           (Belady 1966: the whole future is known)
+ *
+ * A pool is the slots of one class and size.
+ *
+ * Layer: plan, private.
+ */
+#ifndef LS_VISITS_H
+#define LS_VISITS_H
+
+#include "place.h"
+#include "tape.h"
+
+typedef struct ls_visit {
+    int32_t unit;
+    int32_t pass;        /* the phase of the segment it is in, counted */
+    int64_t first, last; /* calls of the tape */
+    int64_t given;       /* the call of another lane that wrote the tensor before it, -1: none */
+    /* Bytes of the unit: what host memory holds of it when the visit begins, and what the visit has
+     * written, if it writes; neither has gaps. */
+    uint64_t held_from, held_to, from, to;
+    bool reads_in;        /* what is held must be copied in */
+    bool writes, read_on; /* what it has written is read later, elsewhere: it must be copied out */
+    int32_t next, before; /* visits of the unit after and before it, -1: none */
+    int32_t slot;         /* of its pool; for who takes slots */
+    int32_t in_slot;
+} ls_visit;
+
+typedef struct ls_visit_pool {
+    ls_role role;
+    uint64_t bytes; /* of a slot */
+    bool tiled;
+    int32_t per_layer; /* tensors of one layer that go through it */
+    int32_t capacity;  /* tiled: units kept at once */
+    int32_t n_slots;   /* enough for every segment counted so far */
+} ls_visit_pool;
+
+typedef struct ls_visits {
+    const ls_tape *tape;
+    const ls_placement *placement;
+    const bool *staged; /* [n_tensors] goes through slots */
+
+    int32_t *pool_of;     /* [n_tensors] -1: not staged */
+    int32_t *unit_first;  /* [n_tensors + 1] */
+    uint64_t *unit_bytes; /* [n_tensors] of all its units but perhaps the last */
+    int32_t *unit_tensor; /* [n_units] */
+    int32_t n_units, n_pools;
+    ls_visit_pool *pools;
+
+    ls_visit *visits; /* of the segment listed last, in the order of their first calls */
+    int32_t n_visits, capacity;
+    int32_t *first_visit; /* [n_units] -1: none */
+
+    /* scratch while listing */
+    int32_t *current, *last_visit;      /* [n_units] */
+    int64_t *written, *read;            /* [n_tensors] latest call of another lane, -1: none */
+    int64_t role_begins[LS_ROLE_COUNT]; /* call at which a visit of the class began last */
+    int64_t *next_use;                  /* [calls of the segment, LS_OPERANDS_MAX] */
+    int64_t next_use_capacity;
+    int64_t *soonest; /* [n_units] the next call that wants it */
+    int32_t **kept;   /* [n_pools][capacity] units now kept */
+    int32_t *n_kept;  /* [n_pools] */
+} ls_visits;
+
+/* Whether the compute lane runs a call. */
+bool ls_call_computes(const ls_call *call);
+
+/*
+ * Cut tensors into units and pools.
+ *   staged  [n_tensors] must live on
+ *   visits  [out] release with ls_visits_close(), also after a failure
+ */
+ls_status ls_visits_open(const ls_tape *tape, const ls_placement *placement, const bool *staged,
+                         ls_visits *visits);
+void ls_visits_close(ls_visits *visits);
+
+/* List the visits of a segment, and raise n_slots of the pools to what they take. */
+ls_status ls_visits_list(ls_visits *visits, ls_segment_kind segment);
+
+/* Whether an operand goes through a slot.  Rows of an embedding are looked up where they lie. */
+bool ls_visits_want(const ls_visits *visits, const ls_call *call, int32_t operand);
+
+/* The unit that holds an operand of a staged tensor. */
+int32_t ls_visits_unit(const ls_visits *visits, const ls_view *view);
+
+/* All of a unit, as a view of its tensor. */
+ls_view ls_visits_view(const ls_visits *visits, int32_t unit);
+
+static inline const ls_tensor *ls_visits_tensor(const ls_visits *v, int32_t unit)
+{
+    return &v->tape->tensors[v->unit_tensor[unit]];
+}
+
+static inline ls_visit_pool *ls_visits_pool(const ls_visits *v, int32_t unit)
+{
+    return &v->pools[v->pool_of[v->unit_tensor[unit]]];
+}
+
+#endif
