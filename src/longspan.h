@@ -101,6 +101,14 @@ typedef enum longspan_plan_format {
  */
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file);
 
+/*
+ * The same plan on several hardware profiles: a table with a line for each, or a JSON array of the
+ * documents of longspan_plan().
+ *   profiles  names or files, with a comma between two
+ * LONGSPAN_ERROR_NO_MEMORY: written, but the plan fits none of them.
+ */
+int longspan_plan_compare(const longspan_run *run, const char *profiles, bool json, FILE *file);
+
 /* ---- train --------------------------------------------------------------------------------- */
 
 typedef struct longspan_train_options {

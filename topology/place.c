@@ -99,14 +99,6 @@ void ls_placement_host(ls_placement *placement)
         set(placement, (ls_tensor_class)c, LS_PLACE_HOST, LS_MODE_DIRECT, reasons_host[c]);
 }
 
-/* The memory of the GPU to train on: the first. */
-static const ls_place *find_device_memory(const ls_topology *machine)
-{
-    for (int i = 0; i < machine->n_places; i++)
-        if (machine->places[i].kind == LS_PLACE_HBM) return &machine->places[i];
-    return NULL;
-}
-
 /* The best link from any host memory to it: NULL if none is known. */
 static const ls_link *find_feed(const ls_topology *machine, const ls_place *device)
 {
@@ -247,7 +239,7 @@ static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement)
 {
-    const ls_place *device = machine != NULL ? find_device_memory(machine) : NULL;
+    const ls_place *device = machine != NULL ? ls_topology_find_device_memory(machine) : NULL;
     ls_placement p;
 
     LS_TRY(check_wish(wish, device != NULL));

@@ -119,10 +119,9 @@ typedef struct ls_placement_wish {
 struct ls_topology;
 
 /*
- * Decide, from the machine's first GPU (emulated or not), its memory and its link; machine NULL:
- * there is none to be used.
- * Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense there: the text names the key of the
- * run file); LS_ERR_UNSUPPORTED (nvme).
+ * Decide, from the machine's GPU (topology.h: which; emulated or not), its memory and its link;
+ * machine NULL: there is none to be used. Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense
+ * there: the text names the key of the run file); LS_ERR_UNSUPPORTED (nvme).
  */
 ls_status ls_placement_decide(const struct ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement);

@@ -15,6 +15,9 @@ static const char help[] =
     "  --json              one JSON document; what is not known is null\n"
     "  --print             the plan itself, a line for each tensor and step, to read and to "
     "compare\n"
+    "  --compare PROFILE,PROFILE...  a line for each hardware profile (exit 3: it fits none); "
+    "with\n"
+    "                      --json an array of their documents\n"
     "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
     "\n"
     "example: longspan plan configs/runs/demo.yaml --set sequence.tokens=32k\n";
@@ -22,16 +25,23 @@ static const char help[] =
 static int run(int argc, char **argv)
 {
     static arguments parsed;
+    const char *compare = NULL;
     bool print = false;
-    const option options[] = {{"print", OPTION_FLAG, &print}, {NULL, OPTION_FLAG, NULL}};
+    const option options[] = {{"print", OPTION_FLAG, &print},
+                              {"compare", OPTION_TEXT, &compare},
+                              {NULL, OPTION_FLAG, NULL}};
     const int failed = arguments_parse("plan", argc, argv, options, &parsed);
 
     if (failed) return failed;
     if (parsed.help) return print_help(&command_plan);
     if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
+    if (print && compare != NULL) return usage_error("plan", "--print or --compare, not both");
     parsed.run.path = parsed.paths[0];
     signals_install(SIGNALS_EXIT);
+    if (compare != NULL)
+        return report_result(&parsed,
+                             longspan_plan_compare(&parsed.run, compare, parsed.json, stdout));
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
                                         : parsed.json ? LONGSPAN_PLAN_JSON
                                                       : LONGSPAN_PLAN_TABLES;

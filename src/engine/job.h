@@ -32,6 +32,18 @@ typedef enum ls_plan_format {
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
                       ls_plan_format format, FILE *file, const ls_job_options *options);
 
+#define LS_PROFILES_COMPARED_MAX 16
+
+/*
+ * The same plan on several kinds of hardware: a table with a line for each, or an array of their
+ * documents.  Nothing is built that ls_job_plan() would not build.
+ *   profiles  names or files, with a comma between two
+ * LS_ERR_NO_MEMORY: written, but it fits none of them.
+ */
+ls_status ls_job_compare(const ls_run_config *config, const ls_model_config *model,
+                         const char *profiles, bool json, FILE *file,
+                         const ls_job_options *options);
+
 typedef struct ls_train_options {
     bool resume, replan, dry_run;
     int64_t stop_after; /* 0: no */

@@ -82,6 +82,7 @@ typedef struct ls_segment_totals {
     int64_t steps, lane_steps[LS_LANE_COUNT];
     int64_t waits, carries; /* waits for steps of the segment, and for earlier segments */
     double flops, bytes;    /* flops: an upper bound, recompute included */
+    double copy_in_bytes, copy_out_bytes; /* between places, each byte once */
 } ls_segment_totals;
 
 ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segment_kind segment);

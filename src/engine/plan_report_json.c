@@ -142,7 +142,9 @@ static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, c
     LS_TRY(add_number(object, "waits", (double)totals.waits));
     LS_TRY(add_number(object, "carries", (double)totals.carries));
     LS_TRY(add_number(object, "flops", totals.flops));
-    return add_number(object, "bytes", totals.bytes);
+    LS_TRY(add_number(object, "bytes", totals.bytes));
+    LS_TRY(add_number(object, "copy_in_bytes", totals.copy_in_bytes));
+    return add_number(object, "copy_out_bytes", totals.copy_out_bytes);
 }
 
 static ls_status add_segments(const ls_plan_report *r, cJSON *json)

@@ -152,15 +152,15 @@ static ls_status add_model(const ls_trainer *t, cJSON *run)
 /* The lines that stderr was given too, unless --quiet; most often none. */
 static ls_status add_warnings(const ls_trainer *t, cJSON *run)
 {
+    const ls_hardware *hardware = t->options.hardware;
     cJSON *warnings = cJSON_CreateArray();
     char text[LS_RUN_WARNING_BYTES];
 
     LS_TRY(ls_json_add(run, "warnings", warnings));
+    if (hardware != NULL && hardware->note[0] != '\0')
+        LS_TRY(ls_json_append(warnings, cJSON_CreateString(hardware->note)));
     if (!ls_run_warning_positions(t->config, t->model, text)) return LS_OK;
-    cJSON *warning = cJSON_CreateString(text);
-    if (cJSON_AddItemToArray(warnings, warning)) return LS_OK;
-    cJSON_Delete(warning);
-    return LS_FAIL(LS_ERR_NO_MEMORY, "run.json");
+    return ls_json_append(warnings, cJSON_CreateString(text));
 }
 
 /* Why a key of the record is null. */
