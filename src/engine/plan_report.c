@@ -177,11 +177,11 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
     return totals;
 }
 
-/* O, and q, k, v, are a block's or a layer's at work unless some layer keeps them: those never
- * move. */
+/* O, and q, k, v, are a block's or a layer's at work unless some layer keeps them: those move only
+ * where their class is cut into blocks. */
 static bool is_at_work(const ls_choices *c, ls_role role)
 {
-    bool is_kept = role != LS_ROLE_O && role != LS_ROLE_KV;
+    bool is_kept = (role != LS_ROLE_O && role != LS_ROLE_KV) || c->placement.tiled[role];
 
     for (int32_t i = 0; i < c->saves.n_ranges && !is_kept; i++) {
         const ls_save_policy policy = c->saves.ranges[i].policy;
@@ -250,7 +250,7 @@ static void print_place(const ls_plan_report *r, ls_place_kind place, FILE *file
         if (row.bytes > 0) print_bytes(file, ls_role_name(role), row.bytes, note);
     }
     snprintf(saved, sizeof saved, "-%s", ls_text_bytes(text, sizeof text, shared));
-    print_row(file, "shared", saved, "saved: lives that do not overlap");
+    if (shared > 0) print_row(file, "shared", saved, "saved: lives that do not overlap");
     print_bytes(file, "padding", total + shared - sum, "to the alignment of spans");
     print_bytes(file, "total", total, "");
     print_bytes(file, "available", r->available.place_bytes[place],
