@@ -99,8 +99,7 @@ static void what_cannot_be_trained_is_refused_by_name(void **state)
          "m.yaml:8: hiden_size: unknown key, did you mean 'hidden_size'?"},
         {"num_local_experts: 8\n", LS_ERR_INVALID, "m.yaml:8: num_local_experts: unknown key"},
         {"auto_map: {}\n", LS_ERR_INVALID, "m.yaml:8: auto_map: unknown key"},
-        {"attention_bias: true\n", LS_ERR_UNSUPPORTED,
-         "m.yaml:8: attention_bias: 'true' is not supported by this version; allowed: false"},
+        {"attention_bias: 1\n", LS_ERR_INVALID, "m.yaml:8: attention_bias: '1' is not a truth"},
         {"mlp_bias: true\n", LS_ERR_UNSUPPORTED, "m.yaml:8: mlp_bias: 'true'"},
         {"attention_dropout: 0.1\n", LS_ERR_UNSUPPORTED, "m.yaml:8: attention_dropout: '0.1'"},
         {"hidden_act: gelu\n", LS_ERR_UNSUPPORTED,
@@ -234,6 +233,8 @@ static void assert_same(const ls_model_config *a, const ls_model_config *b)
     assert_memory_equal(&a->rope_scaling, &b->rope_scaling, sizeof a->rope_scaling);
     assert_memory_equal(&a->initializer_range, &b->initializer_range, sizeof a->initializer_range);
     assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
+    assert_int_equal(a->qkv_bias, b->qkv_bias);
+    assert_int_equal(a->o_bias, b->o_bias);
     assert_memory_equal(&a->bos_token_id, &b->bos_token_id, sizeof a->bos_token_id);
     assert_memory_equal(&a->eos_token_id, &b->eos_token_id, sizeof a->eos_token_id);
     assert_memory_equal(&a->pad_token_id, &b->pad_token_id, sizeof a->pad_token_id);
@@ -243,6 +244,7 @@ static void what_is_written_reads_back_from_its_folder(void **state)
 {
     static const char more[] = "num_key_value_heads: 2\nhead_dim: 32\nrms_norm_eps: 1.2345678901e-5"
                                "\nrope_theta: 10000.000000000002\ntie_word_embeddings: true\n"
+                               "attention_bias: true\n"
                                "eos_token_id: [1, 2, 3]\npad_token_id: 7\n";
     char folder[] = LS_BINARY_DIR "/model-XXXXXX", path[sizeof folder + 32];
     ls_model_config config, again;

@@ -69,7 +69,7 @@ static const model_field fields[] = {
     {"original_max_position_embeddings", FIELD_ROPE, false, 0, 0, NULL},
     {"sliding_window", FIELD_NULL, false, 0, 0, "use sequence.window in the run file"},
     {"quantization_config", FIELD_NULL, false, 0, 0, "convert the weights to BF16 or F32 first"},
-    {"attention_bias", FIELD_FALSE, false, 0, 0, NULL},
+    {"attention_bias", FIELD_BOOL, false, AT(o_bias), 0, NULL},
     {"mlp_bias", FIELD_FALSE, false, 0, 0, NULL},
     {"rope_interleaved", FIELD_FALSE, false, 0, 0, NULL},
     {"is_encoder_decoder", FIELD_FALSE, false, 0, 0, NULL},
@@ -253,6 +253,7 @@ static ls_status check_config(const ls_yaml_node *root, const ls_model_config *c
 /* What depends on other fields when it is not given. */
 static ls_status derive_fields(const ls_yaml_node *root, ls_model_config *config)
 {
+    config->qkv_bias = config->o_bias;
     if (config->num_key_value_heads == 0) config->num_key_value_heads = config->num_attention_heads;
     if (config->head_dim != 0) return LS_OK;
     if (config->hidden_size % config->num_attention_heads != 0)
@@ -386,7 +387,6 @@ static ls_status add_constants(cJSON *json, const ls_model_config *config, ls_dt
     static const char *const architectures[] = {"LlamaForCausalLM"};
 
     LS_TRY(ls_json_add(json, "architectures", cJSON_CreateStringArray(architectures, 1)));
-    LS_TRY(ls_json_add(json, "attention_bias", cJSON_CreateFalse()));
     LS_TRY(ls_json_add(json, "attention_dropout", cJSON_CreateNumber(0)));
     LS_TRY(ls_json_add(json, "mlp_bias", cJSON_CreateFalse()));
     LS_TRY(add_rope(json, config));
@@ -419,7 +419,8 @@ int64_t ls_model_config_parameters(const ls_model_config *config)
     const int64_t q = config->num_attention_heads * config->head_dim;
     const int64_t kv = config->num_key_value_heads * config->head_dim;
     const int64_t attention = width * (2 * q + 2 * kv);
-    const int64_t layer = attention + 3 * width * config->intermediate_size + 2 * width;
+    const int64_t biases = (config->qkv_bias ? q + 2 * kv : 0) + (config->o_bias ? width : 0);
+    const int64_t layer = attention + biases + 3 * width * config->intermediate_size + 2 * width;
     const int64_t tables = config->tie_word_embeddings ? 1 : 2;
 
     return config->num_hidden_layers * layer + tables * config->vocab_size * width + width;

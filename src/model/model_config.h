@@ -41,6 +41,7 @@ typedef struct ls_model_config {
     ls_rope_scaling rope_scaling; /* complete: theta and what it derives from other fields too */
     double initializer_range;     /* standard deviation of random initial weights */
     bool tie_word_embeddings;
+    bool qkv_bias, o_bias; /* of the attention's projections: attention_bias */
     ls_token_ids bos_token_id, eos_token_id, pad_token_id; /* n 0: none */
 } ls_model_config;
 
