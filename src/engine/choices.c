@@ -59,7 +59,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .query_block = choices->query_block,
                                 .key_block = choices->query_block,
                                 .loss_rows = choices->loss_rows,
-                                .window = c->window,
+                                .window = m->sliding_window,
                                 .train = train,
                                 .save_o = choices->save_o,
                                 .save_qkv = choices->save_qkv,
