@@ -55,6 +55,13 @@ static const ls_op_info infos[LS_OP_COUNT] = {
                       4,
                       {ADDING(matmul, c, accumulate), FIXED(matmul, a, READ),
                        FIXED(matmul, b, READ), FIXED(matmul, workspace, WRITE)}},
+    [LS_OP_bias_forward] = {"bias_forward",
+                            2,
+                            {FIXED(bias_forward, y, WRITE), FIXED(bias_forward, b, READ)}},
+    [LS_OP_bias_backward] = {"bias_backward",
+                             2,
+                             {ADDING(bias_backward, db, accumulate),
+                              FIXED(bias_backward, dy, READ)}},
     [LS_OP_attention_forward] =
         {"attention_forward",
          8,
@@ -164,6 +171,11 @@ static const ls_op_field matmul_fields[] = {FIELD(matmul, M),        FIELD(matmu
                                             FIELD(matmul, K),        FIELD(matmul, trans_a),
                                             FIELD(matmul, trans_b),  FIELD(matmul, accumulate),
                                             FIELD(matmul, ab_dtype), FIELD(matmul, c_dtype)};
+static const ls_op_field bias_forward_fields[] = {FIELD(bias_forward, N), FIELD(bias_forward, D),
+                                                  FIELD(bias_forward, dtype)};
+static const ls_op_field bias_backward_fields[] = {FIELD(bias_backward, N), FIELD(bias_backward, D),
+                                                   FIELD(bias_backward, accumulate),
+                                                   FIELD(bias_backward, dtype)};
 static const ls_op_field attention_forward_fields[] = {
     FIELD(attention_forward, N),       FIELD(attention_forward, M),
     FIELD(attention_forward, H),       FIELD(attention_forward, G),

@@ -133,6 +133,25 @@ typedef struct ls_matmul_args {
     ls_dtype ab_dtype, c_dtype; /* c_dtype is ab_dtype or F32 */
 } ls_matmul_args;
 
+/* ---- bias ---------------------------------------------------------------------------------- */
+
+/* y[n] = b, which a matmul then adds to: one rounding, as if it had the bias itself */
+typedef struct ls_bias_forward_args {
+    void *y;       /* [N, D] dtype out */
+    const void *b; /* [D] dtype */
+    int64_t N, D;
+    ls_dtype dtype;
+} ls_bias_forward_args;
+
+/* db = sum_n dy[n]   (accumulate: db += ...), rows in ascending n, sums in fp64 */
+typedef struct ls_bias_backward_args {
+    float *db;      /* [D] */
+    const void *dy; /* [N, D] dtype */
+    int64_t N, D;
+    int32_t accumulate;
+    ls_dtype dtype;
+} ls_bias_backward_args;
+
 /* ---- attention(query block, key block) ----------------------------------------------------- */
 
 /*
@@ -305,6 +324,8 @@ typedef struct ls_adamw_args {
     X(rmsnorm_backward)                                                                            \
     X(rope)                                                                                        \
     X(matmul)                                                                                      \
+    X(bias_forward)                                                                                \
+    X(bias_backward)                                                                               \
     X(attention_forward)                                                                           \
     X(attention_delta)                                                                             \
     X(attention_backward)                                                                          \

@@ -125,6 +125,8 @@ def read_run(path: pathlib.Path, changes: list[str]) -> tuple[dict[str, Any], di
     rope_type = (model.get("rope_parameters") or {}).get("rope_type", "default")
     if run.get("rope_scaling") or model.get("rope_scaling") or rope_type != "default":
         sys.exit(f"{path}: this comparison has no scaled RoPE; allowed: rope_scaling: null")
+    if model.get("attention_bias") or model["model_type"] != "llama":
+        sys.exit(f"{model_path}: this comparison is of a llama without attention_bias")
     return run, model
 
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Make the golden values in tests/golden from PyTorch and Transformers.
 
-A small LlamaForCausalLM with bf16-representable weights sees one batch: two sequences of two
-isolated documents each, with some targets masked.  The reference loss and gradients come from a
+A small model with bf16-representable weights sees one batch: two sequences of two isolated
+documents each, with some targets masked.  The reference loss and gradients come from a
 float64 run of the Transformers model; RMSNorm and the rotary table, which Transformers computes in
 float32 whatever the model's dtype, are replaced by the same formulas in float64.  PyTorch's own
 errors in float32 and in bfloat16, unpatched, are recorded beside it: they are what a correct
 implementation in that precision may be held to.
 
-  llama_small.safetensors, .json   3 layers, untied head
+  llama_small.safetensors, .json   LlamaForCausalLM: 3 layers, untied head
   llama_tied.safetensors, .json    2 layers, tied head
+  llama_bias.safetensors, .json    2 layers, attention_bias: biases on q, k, v and o
+  qwen2_small.safetensors, .json   Qwen2ForCausalLM: 2 layers, biases on q, k and v
   train_small.json                 20 AdamW steps of llama_small in float32
 
 A safetensors file holds the weights under their Hugging Face names (BF16), their float64
@@ -35,8 +37,10 @@ try:
     import transformers
     from safetensors.torch import save_file
     from torch.nn import functional as F
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import (LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel,
+                              Qwen2Config, Qwen2ForCausalLM)
     from transformers.models.llama import modeling_llama
+    from transformers.models.qwen2 import modeling_qwen2
 except ImportError as missing:
     print(f"golden.py: skipped: {missing}", file=sys.stderr)
     sys.exit(77)
@@ -54,29 +58,47 @@ TIED: dict[str, Any] = SMALL | {
     "hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 2, "head_dim": 8,
     "tie_word_embeddings": True,
 }
+BIAS: dict[str, Any] = SMALL | {"num_hidden_layers": 2, "attention_bias": True}
+QWEN2: dict[str, Any] = TIED | {"model_type": "qwen2", "num_key_value_heads": 1,
+                                "tie_word_embeddings": False}
+MODELS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 SEQUENCE_TOKENS = 96
 DOCUMENTS = [[37, 59], [70, 26]]  # document lengths of each sequence
 TRAIN = {"steps": 20, "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
          "weight_decay": 0.1, "clip_norm": 1.0}
 
 
-def make_config(fields: dict[str, Any]) -> LlamaConfig:
+def describe(fields: dict[str, Any]) -> dict[str, Any]:
+    """A whole config.json."""
+    kind = fields.get("model_type", "llama")
+    biases = {"attention_bias": False, "mlp_bias": False} if kind == "llama" else {}
+    return {"model_type": kind, "architectures": [MODELS[kind][1].__name__], "hidden_act": "silu",
+            "max_position_embeddings": 512} | biases | fields
+
+
+def make_config(fields: dict[str, Any]) -> PreTrainedConfig:
     """The Transformers configuration of these fields, with SDPA attention."""
-    fields = dict(fields)
+    fields = describe(fields)
     theta = fields.pop("rope_theta")
-    return LlamaConfig(**fields, rope_parameters={"rope_type": "default", "rope_theta": theta},
-                       max_position_embeddings=512, attention_bias=False, mlp_bias=False,
-                       use_cache=False, pad_token_id=None, bos_token_id=None,
-                       eos_token_id=None, attn_implementation="sdpa")
+    return MODELS[fields.pop("model_type")][0](
+        **fields, rope_parameters={"rope_type": "default", "rope_theta": theta}, use_cache=False,
+        pad_token_id=None, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa")
 
 
-def make_weights(config: LlamaConfig, seed: int) -> dict[str, torch.Tensor]:
-    """Random weights, representable in bf16: matrices N(0, 0.08), norms N(1, 0.1)."""
+def make_model(config: PreTrainedConfig) -> PreTrainedModel:
+    return MODELS[config.model_type][1](config)
+
+
+def make_weights(config: PreTrainedConfig, seed: int) -> dict[str, torch.Tensor]:
+    """Random weights, representable in bf16: matrices N(0, 0.08), norms N(1, 0.1), biases
+    N(0, 0.1)."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
-    for name, parameter in LlamaForCausalLM(config).named_parameters():
+    for name, parameter in make_model(config).named_parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         value = 0.08 * noise if parameter.dim() == 2 else 1.0 + 0.1 * noise
+        if name.endswith(".bias"):
+            value = 0.1 * noise
         weights[name] = value.to(torch.bfloat16)
     return weights
 
@@ -113,10 +135,10 @@ def make_mask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return (same & causal)[:, None]
 
 
-def load_model(config: LlamaConfig, weights: dict[str, torch.Tensor],
-               dtype: torch.dtype) -> LlamaForCausalLM:
+def load_model(config: PreTrainedConfig, weights: dict[str, torch.Tensor],
+               dtype: torch.dtype) -> PreTrainedModel:
     """The model in dtype.  The rotary frequencies stay what from_pretrained gives: float32."""
-    model = LlamaForCausalLM(config)
+    model = make_model(config)
     frequencies = model.model.rotary_emb.inv_freq.clone()
     model.load_state_dict(weights | ({"lm_head.weight": weights["model.embed_tokens.weight"]}
                                      if config.tie_word_embeddings else {}))
@@ -126,7 +148,7 @@ def load_model(config: LlamaConfig, weights: dict[str, torch.Tensor],
 
 
 @contextlib.contextmanager
-def no_hidden_float32(theta: float) -> Iterator[None]:
+def no_hidden_float32(config: PreTrainedConfig) -> Iterator[None]:
     """RMSNorm and rotary tables wholly in the input's dtype (Transformers: in float32)."""
 
     def norm(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -134,13 +156,16 @@ def no_hidden_float32(theta: float) -> Iterator[None]:
         return self.weight * (x * torch.rsqrt(variance + self.variance_epsilon))
 
     def rotary(self: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple:
-        width = self.config.head_dim
+        width, theta = config.head_dim, config.rope_parameters["rope_theta"]
         pair = torch.arange(0, width, 2, dtype=torch.float64)
         angle = position_ids[..., None].to(torch.float64) * theta ** (-pair / width)
         angle = torch.cat((angle, angle), dim=-1)
         return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
 
-    norm_class, rotary_class = modeling_llama.LlamaRMSNorm, modeling_llama.LlamaRotaryEmbedding
+    norm_class, rotary_class = {
+        "llama": (modeling_llama.LlamaRMSNorm, modeling_llama.LlamaRotaryEmbedding),
+        "qwen2": (modeling_qwen2.Qwen2RMSNorm, modeling_qwen2.Qwen2RotaryEmbedding),
+    }[config.model_type]
     saved = norm_class.forward, rotary_class.forward
     norm_class.forward, rotary_class.forward = norm, rotary
     try:
@@ -149,7 +174,7 @@ def no_hidden_float32(theta: float) -> Iterator[None]:
         norm_class.forward, rotary_class.forward = saved
 
 
-def forward(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def forward(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Negative log-likelihood per row, 0 where masked, from logits in float32 or wider."""
     shape = (len(DOCUMENTS), SEQUENCE_TOKENS)
     logits = model(input_ids=batch["tokens"].long().view(shape),
@@ -160,7 +185,7 @@ def forward(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Te
                            reduction="none")
 
 
-def differentiate(model: LlamaForCausalLM, batch: dict[str, torch.Tensor]
+def differentiate(model: PreTrainedModel, batch: dict[str, torch.Tensor]
                   ) -> tuple[float, torch.Tensor, dict[str, torch.Tensor]]:
     """Mean loss over the labels, nll per row, gradients by parameter name in float64."""
     nll = forward(model, batch)
@@ -196,7 +221,7 @@ def make_fixture(out: pathlib.Path, name: str, fields: dict[str, Any]) -> None:
     config = make_config(fields)
     weights = make_weights(config, SEED)
     batch = make_batch(config.vocab_size, SEED + 1)
-    with no_hidden_float32(fields["rope_theta"]):
+    with no_hidden_float32(config):
         loss, nll, reference = differentiate(load_model(config, weights, torch.float64), batch)
     own = {}
     for label, dtype in (("pytorch_fp32", torch.float32), ("pytorch_bf16", torch.bfloat16)):
@@ -213,9 +238,7 @@ def make_fixture(out: pathlib.Path, name: str, fields: dict[str, Any]) -> None:
     write_json(out / f"{name}.json", {
         "about": "made by scripts/golden.py, which says what is in it",
         "versions": describe_versions(), "seed": SEED,
-        "config": {"model_type": "llama", "architectures": ["LlamaForCausalLM"],
-                   "hidden_act": "silu", "max_position_embeddings": 512,
-                   "attention_bias": False, "mlp_bias": False} | fields,
+        "config": describe(fields),
         "batch": {"sequences": len(DOCUMENTS), "sequence_tokens": SEQUENCE_TOKENS,
                   "document_tokens": DOCUMENTS,
                   "labels": int((batch["targets"] != IGNORE).sum())},
@@ -228,7 +251,7 @@ def make_fixture(out: pathlib.Path, name: str, fields: dict[str, Any]) -> None:
         **own})
 
 
-def train(config: LlamaConfig, weights: dict[str, torch.Tensor], batch: dict[str, torch.Tensor],
+def train(config: PreTrainedConfig, weights: dict[str, torch.Tensor], batch: dict[str, torch.Tensor],
           dtype: torch.dtype) -> tuple[list[float], list[float]]:
     """Losses before each update and gradient norms before clipping."""
     model = load_model(config, weights, dtype)
@@ -256,7 +279,7 @@ def make_training(out: pathlib.Path) -> None:
     weights = make_weights(config, SEED)
     batch = make_batch(config.vocab_size, SEED + 1)
     losses, norms = train(config, weights, batch, torch.float32)
-    with no_hidden_float32(SMALL["rope_theta"]):
+    with no_hidden_float32(config):
         exact, exact_norms = train(config, weights, batch, torch.float64)
     drift = max(abs(a - b) / b for a, b in zip(losses, exact))
     norm_drift = max(abs(a - b) / b for a, b in zip(norms, exact_norms))
@@ -283,6 +306,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     make_fixture(out, "llama_small", SMALL)
     make_fixture(out, "llama_tied", TIED)
+    make_fixture(out, "llama_bias", BIAS)
+    make_fixture(out, "qwen2_small", QWEN2)
     make_training(out)
 
 

@@ -1,6 +1,6 @@
 /*
- * test_model.c - a whole Llama: loss and every gradient against PyTorch/Transformers (made by
- * scripts/golden.py), and the laws of chunking, saving, accumulating and repeating.
+ * test_model.c - a whole Llama or Qwen2: loss and every gradient against PyTorch/Transformers (made
+ * by scripts/golden.py), and the laws of chunking, saving, accumulating and repeating.
  */
 #include "model_test.h"
 
@@ -58,6 +58,8 @@ static void open_golden(golden *g, const char *name)
     assert_int_equal(ls_safetensors_open(path, &g->tensors), LS_OK);
 
     const cJSON *tied = ls_json_find_path(g->json, "config.tie_word_embeddings");
+    const bool all_bias = cJSON_IsTrue(ls_json_find_path(g->json, "config.attention_bias"));
+    const bool qwen2 = strncmp(name, "qwen2", 5) == 0;
     const int64_t S = (int64_t)number(g, "batch.sequence_tokens");
     const int64_t sequences = (int64_t)number(g, "batch.sequences");
     g->options =
@@ -69,7 +71,9 @@ static void open_golden(golden *g, const char *name)
                                        .G = (int64_t)config_number(g, "num_key_value_heads"),
                                        .K = (int64_t)config_number(g, "head_dim"),
                                        .eps = (float)config_number(g, "rms_norm_eps"),
-                                       .tied = cJSON_IsTrue(tied)},
+                                       .tied = cJSON_IsTrue(tied),
+                                       .qkv_bias = all_bias || qwen2,
+                                       .o_bias = all_bias},
                              .dtype = LS_DTYPE_F32,
                              .S = S,
                              .sequences = sequences,
@@ -177,13 +181,19 @@ static void a_tied_head_matches_pytorch(void **state)
     check_fp32("llama_tied");
 }
 
-static void bf16_gradients_are_as_good_as_pytorchs(void **state)
+static void biases_match_pytorch(void **state)
+{
+    (void)state;
+    check_fp32("llama_bias");
+    check_fp32("qwen2_small");
+}
+
+static void check_bf16(const char *fixture)
 {
     golden g;
     model m;
 
-    (void)state;
-    open_both(&g, &m, "llama_small", LS_DTYPE_BF16);
+    open_both(&g, &m, fixture, LS_DTYPE_BF16);
     const double loss = step_model(&m, 0.0);
     assert_true(fabs(loss - number(&g, "loss")) <= 1e-3 * number(&g, "loss"));
     for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
@@ -192,6 +202,64 @@ static void bf16_gradients_are_as_good_as_pytorchs(void **state)
         if (!(error <= 1.5 * pytorch_bf16_error(&g, name)))
             fail_msg("%s: gradient off by %.2e, PyTorch's bf16 by %.2e", name, error,
                      pytorch_bf16_error(&g, name));
+    }
+    close_model(&m);
+    close_golden(&g);
+}
+
+static void bf16_gradients_are_as_good_as_pytorchs(void **state)
+{
+    (void)state;
+    check_bf16("llama_small");
+    check_bf16("llama_bias");
+    check_bf16("qwen2_small");
+}
+
+/* Every tensor of the fixture is a parameter, in PyTorch's order; only matrices decay. */
+static void parameters_are_pytorchs_and_only_matrices_decay(void **state)
+{
+    static const char *const of_a_layer[] = {
+        "self_attn.q_proj.weight", "self_attn.q_proj.bias",   "self_attn.k_proj.weight",
+        "self_attn.k_proj.bias",   "self_attn.v_proj.weight", "self_attn.v_proj.bias",
+        "self_attn.o_proj.weight", "self_attn.o_proj.bias",   "mlp.gate_proj.weight"};
+    golden g;
+    model m;
+
+    (void)state;
+    open_both(&g, &m, "llama_bias", LS_DTYPE_BF16);
+    const ls_decoder *d = &m.instance.decoder;
+    for (int32_t i = 0; i < 9; i++)
+        assert_non_null(strstr(model_param_name(&m, 1 + i), of_a_layer[i]));
+    int64_t n = 0;
+    for (int32_t i = 0; i < d->n_params; i++)
+        n += ls_tensor_elements(&d->tape.tensors[d->params[i].weight]);
+    assert_int_equal(n, ls_decoder_params(&d->options.shape));
+    int32_t n_updates = 0;
+    for (int64_t c = 0; c < d->tape.segment_calls[LS_SEGMENT_STEP]; c++) {
+        const ls_call *call = &d->tape.calls[d->tape.segment_first[LS_SEGMENT_STEP] + c];
+        if (call->kind != LS_CALL_OP || call->op != LS_OP_adamw) continue;
+        const bool matrix = d->tape.tensors[call->operands[0].tensor].n_dims == 2;
+        assert_true((call->args.adamw.weight_decay > 0.0f) == matrix);
+        n_updates++;
+    }
+    assert_int_equal(n_updates, d->n_params);
+    close_model(&m);
+    close_golden(&g);
+}
+
+static void random_biases_are_zero(void **state)
+{
+    golden g;
+    model m;
+
+    (void)state;
+    open_both(&g, &m, "llama_bias", LS_DTYPE_F32);
+    ls_weights_random(&m.instance, 1, 0.1);
+    for (int32_t i = 0; i < m.instance.decoder.n_params; i++) {
+        const char *name = model_param_name(&m, i);
+        if (strstr(name, ".bias") != NULL)
+            assert_true(ls_weights_master(&m.instance, i, 3) == 0.0f);
+        if (strstr(name, "norm") != NULL) assert_true(ls_weights_master(&m.instance, i, 3) == 1.0f);
     }
     close_model(&m);
     close_golden(&g);
@@ -224,7 +292,7 @@ static void twenty_adamw_steps_track_pytorch(void **state)
 
 /* ---- laws ---------------------------------------------------------------------------------- */
 
-static void blocks_do_not_change_the_result(void **state)
+static void check_blocks(const char *name)
 {
     static const struct {
         int64_t chunk, query_block, key_block, loss_rows;
@@ -235,8 +303,7 @@ static void blocks_do_not_change_the_result(void **state)
     golden g;
     model whole, cut;
 
-    (void)state;
-    open_golden(&g, "llama_small");
+    open_golden(&g, name);
     open_golden_model(&g, &g.options, &whole);
     const double loss = step_model(&whole, 0.0);
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
@@ -259,6 +326,13 @@ static void blocks_do_not_change_the_result(void **state)
     close_golden(&g);
 }
 
+static void blocks_do_not_change_the_result(void **state)
+{
+    (void)state;
+    check_blocks("llama_small");
+    check_blocks("llama_bias");
+}
+
 /* Each layer by the bits of *context: its two are o and qkv, and whether x. */
 static void save_by_mask(void *context, int32_t layer, ls_layer_save *save)
 {
@@ -269,7 +343,7 @@ static void save_by_mask(void *context, int32_t layer, ls_layer_save *save)
 }
 
 /* Twice the same, and under every save policy: the same bits, in both dtypes. */
-static void equal_blocks_give_equal_bits(void **state)
+static void check_policies(const char *name)
 {
     static const struct {
         bool o, qkv;
@@ -279,8 +353,7 @@ static void equal_blocks_give_equal_bits(void **state)
     golden g;
     model first, again;
 
-    (void)state;
-    open_golden(&g, "llama_small");
+    open_golden(&g, name);
     g.options.chunk = 27;
     g.options.query_block = 81;
     g.options.loss_rows = 50;
@@ -302,6 +375,13 @@ static void equal_blocks_give_equal_bits(void **state)
         close_model(&first);
     }
     close_golden(&g);
+}
+
+static void equal_blocks_give_equal_bits(void **state)
+{
+    (void)state;
+    check_policies("llama_small");
+    check_policies("llama_bias");
 }
 
 /* Every layer keeps something else: all 512 ways for three layers. */
@@ -400,10 +480,11 @@ static void micro_batches_add_up(void **state)
 }
 
 /* A frozen tensor keeps its bytes and has no share in the norm; the others train on. */
-static void freeze_norms(void *context, const char *name, ls_param *param)
+static void freeze_some(void *context, const char *name, ls_param *param)
 {
     (void)context;
-    param->frozen = strstr(name, "norm") != NULL || strstr(name, "layers.1.mlp") != NULL;
+    param->frozen = strstr(name, "norm") != NULL || strstr(name, "layers.1.mlp") != NULL ||
+                    strstr(name, "layers.0.self_attn.q_proj.bias") != NULL;
 }
 
 static void frozen_parameters_keep_their_bytes(void **state)
@@ -412,8 +493,8 @@ static void frozen_parameters_keep_their_bytes(void **state)
     model m;
 
     (void)state;
-    open_golden(&g, "llama_small");
-    g.options.param_rule = freeze_norms;
+    open_golden(&g, "llama_bias");
+    g.options.param_rule = freeze_some;
     g.options.dtype = LS_DTYPE_BF16;
     open_golden_model(&g, &g.options, &m);
     step_model(&m, 1e-2);
@@ -479,6 +560,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_loss_and_every_gradient_match_pytorch),
         cmocka_unit_test(a_tied_head_matches_pytorch),
+        cmocka_unit_test(biases_match_pytorch),
+        cmocka_unit_test(parameters_are_pytorchs_and_only_matrices_decay),
+        cmocka_unit_test(random_biases_are_zero),
         cmocka_unit_test(bf16_gradients_are_as_good_as_pytorchs),
         cmocka_unit_test(twenty_adamw_steps_track_pytorch),
         cmocka_unit_test(blocks_do_not_change_the_result),

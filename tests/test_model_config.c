@@ -99,8 +99,7 @@ static void what_cannot_be_trained_is_refused_by_name(void **state)
          "m.yaml:8: hiden_size: unknown key, did you mean 'hidden_size'?"},
         {"num_local_experts: 8\n", LS_ERR_INVALID, "m.yaml:8: num_local_experts: unknown key"},
         {"auto_map: {}\n", LS_ERR_INVALID, "m.yaml:8: auto_map: unknown key"},
-        {"attention_bias: true\n", LS_ERR_UNSUPPORTED,
-         "m.yaml:8: attention_bias: 'true' is not supported by this version; allowed: false"},
+        {"attention_bias: 1\n", LS_ERR_INVALID, "m.yaml:8: attention_bias: '1' is not a truth"},
         {"mlp_bias: true\n", LS_ERR_UNSUPPORTED, "m.yaml:8: mlp_bias: 'true'"},
         {"attention_dropout: 0.1\n", LS_ERR_UNSUPPORTED, "m.yaml:8: attention_dropout: '0.1'"},
         {"hidden_act: gelu\n", LS_ERR_UNSUPPORTED,
@@ -169,7 +168,8 @@ static void sizes_are_bounded_and_required(void **state)
     } cases[] = {
         {"hidden_size", "", LS_ERR_INVALID, "m.yaml:1: hidden_size: is missing"},
         {"model_type", "", LS_ERR_INVALID, "m.yaml:1: model_type: is missing"},
-        {"model_type", "model_type: qwen2\n", LS_ERR_UNSUPPORTED, "model_type: 'qwen2' is not"},
+        {"model_type", "model_type: gpt2\n", LS_ERR_UNSUPPORTED,
+         "m.yaml:1: model_type: 'gpt2' is not supported by this version; allowed: llama, qwen2, "},
         {"hidden_size", "hidden_size: 68\n", LS_ERR_UNSUPPORTED, "allowed: multiples of 8"},
         {"hidden_size", "hidden_size: 64.0\n", LS_ERR_INVALID, "'64.0' is not a whole number"},
         {"hidden_size", "hidden_size: -64\n", LS_ERR_INVALID, "-64 is out of range"},
@@ -234,6 +234,10 @@ static void assert_same(const ls_model_config *a, const ls_model_config *b)
     assert_memory_equal(&a->rope_scaling, &b->rope_scaling, sizeof a->rope_scaling);
     assert_memory_equal(&a->initializer_range, &b->initializer_range, sizeof a->initializer_range);
     assert_int_equal(a->tie_word_embeddings, b->tie_word_embeddings);
+    assert_int_equal(a->family, b->family);
+    assert_int_equal(a->sliding_window, b->sliding_window);
+    assert_int_equal(a->qkv_bias, b->qkv_bias);
+    assert_int_equal(a->o_bias, b->o_bias);
     assert_memory_equal(&a->bos_token_id, &b->bos_token_id, sizeof a->bos_token_id);
     assert_memory_equal(&a->eos_token_id, &b->eos_token_id, sizeof a->eos_token_id);
     assert_memory_equal(&a->pad_token_id, &b->pad_token_id, sizeof a->pad_token_id);
@@ -243,6 +247,7 @@ static void what_is_written_reads_back_from_its_folder(void **state)
 {
     static const char more[] = "num_key_value_heads: 2\nhead_dim: 32\nrms_norm_eps: 1.2345678901e-5"
                                "\nrope_theta: 10000.000000000002\ntie_word_embeddings: true\n"
+                               "attention_bias: true\n"
                                "eos_token_id: [1, 2, 3]\npad_token_id: 7\n";
     char folder[] = LS_BINARY_DIR "/model-XXXXXX", path[sizeof folder + 32];
     ls_model_config config, again;
@@ -303,6 +308,183 @@ static void a_hugging_face_config_is_read(void **state)
     assert_int_equal(config.rope_scaling.original_tokens, 8192);
 }
 
+/* ---- families ------------------------------------------------------------------------------ */
+
+/* A model of this type in JSON, and more fields. */
+static ls_status parse_family(const char *type, const char *more, ls_model_config *config)
+{
+    char text[4096];
+    const int n = snprintf(text, sizeof text,
+                           "{\"model_type\": \"%s\", \"vocab_size\": 320, \"hidden_size\": 64,\n"
+                           "\"intermediate_size\": 96, \"num_hidden_layers\": 2,\n"
+                           "\"num_attention_heads\": 4, \"max_position_embeddings\": 128%s%s}\n",
+                           type, more[0] != '\0' ? ",\n" : "", more);
+    assert_true(n > 0 && (size_t)n < sizeof text);
+    return ls_model_config_parse("m.json", text, (size_t)n, config);
+}
+
+#define KV "\"num_key_value_heads\": 2, "
+
+static void families_differ_in_biases_and_window(void **state)
+{
+    static const struct {
+        const char *type, *more;
+        bool qkv_bias, o_bias;
+        int64_t window;
+    } cases[] = {
+        {"llama", "", false, false, 0},
+        {"llama", "\"attention_bias\": true", true, true, 0},
+        {"llama", "\"attention_bias\": null, \"sliding_window\": null", false, false, 0},
+        {"qwen2", KV "\"architectures\": [\"Qwen2ForCausalLM\"]", true, false, 0},
+        {"qwen2", KV "\"use_sliding_window\": false, \"sliding_window\": 64", true, false, 0},
+        {"qwen2", KV "\"use_sliding_window\": true, \"sliding_window\": 64", true, false, 0},
+        {"qwen2",
+         KV "\"use_sliding_window\": true, \"sliding_window\": 64, "
+            "\"max_window_layers\": 2, \"layer_types\": [\"full_attention\", "
+            "\"full_attention\"]",
+         true, false, 0},
+        {"qwen2",
+         KV "\"use_sliding_window\": true, \"sliding_window\": 64, "
+            "\"max_window_layers\": 0, \"layer_types\": [\"sliding_attention\", "
+            "\"sliding_attention\"]",
+         true, false, 64},
+        {"qwen2",
+         KV "\"use_sliding_window\": true, \"sliding_window\": null, "
+            "\"max_window_layers\": 0, \"attention_bias\": true",
+         true, false, 0},
+        {"mistral", KV "\"sliding_window\": null", false, false, 0},
+        {"mistral", KV "\"sliding_window\": 96, \"attention_bias\": false", false, false, 96},
+        {"mistral", "\"num_key_value_heads\": null", false, false, 4096},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        ls_model_config config;
+        if (parse_family(cases[i].type, cases[i].more, &config) != LS_OK)
+            fail_msg("%s, %s: %s", cases[i].type, cases[i].more, ls_error());
+        if (config.qkv_bias != cases[i].qkv_bias || config.o_bias != cases[i].o_bias ||
+            config.sliding_window != cases[i].window)
+            fail_msg("%s, %s: biases %d %d, window %lld", cases[i].type, cases[i].more,
+                     config.qkv_bias, config.o_bias, (long long)config.sliding_window);
+    }
+}
+
+static void what_a_family_has_not_is_refused(void **state)
+{
+    static const struct {
+        const char *type, *more;
+        ls_status status;
+        const char *message;
+    } cases[] = {
+        {"llama", "\"use_sliding_window\": false", LS_ERR_INVALID,
+         "m.json:4: use_sliding_window: unknown key"},
+        {"mistral", KV "\"max_window_layers\": 2", LS_ERR_INVALID,
+         "max_window_layers: unknown key"},
+        {"qwen2", KV "\"window\": 2", LS_ERR_INVALID, "window: unknown key"},
+        {"qwen2", KV "\"dual_chunk_attention_config\": {}", LS_ERR_INVALID,
+         "dual_chunk_attention_config: unknown key"},
+        {"qwen2", KV "\"use_mrope\": true", LS_ERR_UNSUPPORTED, "use_mrope: 'true' is not"},
+        {"qwen2", KV "\"attention_bias\": false", LS_ERR_UNSUPPORTED,
+         "attention_bias: a qwen2 has biases on q, k and v, always; allowed: true"},
+        {"mistral", KV "\"attention_bias\": true", LS_ERR_UNSUPPORTED,
+         "attention_bias: a mistral has none; allowed: false"},
+        {"qwen2",
+         KV "\"use_sliding_window\": true, \"sliding_window\": 64, "
+            "\"max_window_layers\": 1",
+         LS_ERR_UNSUPPORTED,
+         "max_window_layers: sliding windows in the layers from 1 on only (max_window_layers); "
+         "allowed: in all (0) or none (2, or use_sliding_window: false)"},
+        {"qwen2", KV "\"use_sliding_window\": true, \"max_window_layers\": 0", LS_ERR_INVALID,
+         "use_sliding_window: sliding_window is missing"},
+        {"qwen2", KV "\"use_sliding_window\": 1", LS_ERR_INVALID, "'1' is not a truth"},
+        {"qwen2", KV "\"layer_types\": [\"full_attention\"]", LS_ERR_INVALID,
+         "layer_types: names 1 layers; allowed: all 2"},
+        {"qwen2", KV "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         LS_ERR_UNSUPPORTED, "layer_types[1]: 'sliding_attention' is not supported"},
+        {"mistral", KV "\"sliding_window\": 0", LS_ERR_INVALID,
+         "sliding_window: 0 is out of range"},
+        {"mistral", KV "\"architectures\": [\"LlamaForCausalLM\"]", LS_ERR_UNSUPPORTED,
+         "architectures[0]: 'LlamaForCausalLM' is not supported by this version; allowed: Mistral"},
+        {"mistral", "", LS_ERR_INVALID, "num_key_value_heads: is missing; every mistral gives it"},
+        {"qwen2", "", LS_ERR_INVALID, "num_key_value_heads: is missing; every qwen2 gives it"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        ls_model_config config;
+        if (parse_family(cases[i].type, cases[i].more, &config) != cases[i].status)
+            fail_msg("%s, %s: %s", cases[i].type, cases[i].more, ls_error());
+        if (strstr(ls_error(), cases[i].message) == NULL)
+            fail_msg("'%s' lacks '%s'", ls_error(), cases[i].message);
+    }
+}
+
+static void every_family_reads_back_as_written(void **state)
+{
+    static const char *const models[][2] = {
+        {"llama", "\"attention_bias\": true"},
+        {"qwen2", KV "\"sliding_window\": 64"},
+        {"qwen2", KV "\"sliding_window\": 64, \"use_sliding_window\": true, "
+                     "\"max_window_layers\": 0"},
+        {"mistral", KV "\"sliding_window\": 96"},
+        {"mistral", KV "\"sliding_window\": null"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(models); i++) {
+        ls_model_config config, again;
+        cJSON *json = NULL;
+        assert_int_equal(parse_family(models[i][0], models[i][1], &config), LS_OK);
+        assert_int_equal(ls_model_config_to_json(&config, LS_DTYPE_BF16, &json), LS_OK);
+        assert_string_equal(cJSON_GetObjectItem(json, "model_type")->valuestring, models[i][0]);
+        char *text = cJSON_Print(json);
+        if (ls_model_config_parse("m.json", text, strlen(text), &again) != LS_OK)
+            fail_msg("%s", ls_error());
+        assert_same(&config, &again);
+        free(text);
+        cJSON_Delete(json);
+    }
+}
+
+/* As Qwen2.5-7B and Mistral-7B-v0.1 have them. */
+static void configs_of_other_families_are_read(void **state)
+{
+    static const char qwen[] =
+        "{\n  \"architectures\": [\n    \"Qwen2ForCausalLM\"\n  ],\n"
+        "  \"attention_dropout\": 0.0,\n  \"bos_token_id\": 151643,\n"
+        "  \"eos_token_id\": 151643,\n  \"hidden_act\": \"silu\",\n  \"hidden_size\": 3584,\n"
+        "  \"initializer_range\": 0.02,\n  \"intermediate_size\": 18944,\n"
+        "  \"max_position_embeddings\": 131072,\n  \"max_window_layers\": 28,\n"
+        "  \"model_type\": \"qwen2\",\n  \"num_attention_heads\": 28,\n"
+        "  \"num_hidden_layers\": 28,\n  \"num_key_value_heads\": 4,\n"
+        "  \"rms_norm_eps\": 1e-06,\n  \"rope_theta\": 1000000.0,\n"
+        "  \"sliding_window\": 131072,\n  \"tie_word_embeddings\": false,\n"
+        "  \"torch_dtype\": \"bfloat16\",\n  \"transformers_version\": \"4.40.1\",\n"
+        "  \"use_cache\": true,\n  \"use_mrope\": false,\n  \"use_sliding_window\": false,\n"
+        "  \"vocab_size\": 152064\n}\n";
+    static const char mistral[] =
+        "{\"architectures\": [\"MistralForCausalLM\"], \"bos_token_id\": 1, \"eos_token_id\": 2,\n"
+        " \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02,\n"
+        " \"intermediate_size\": 14336, \"max_position_embeddings\": 32768,\n"
+        " \"model_type\": \"mistral\", \"num_attention_heads\": 32, \"num_hidden_layers\": 32,\n"
+        " \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,\n"
+        " \"sliding_window\": 4096, \"tie_word_embeddings\": false,\n"
+        " \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.34.0.dev0\",\n"
+        " \"use_cache\": true, \"vocab_size\": 32000}\n";
+    ls_model_config config;
+
+    (void)state;
+    if (ls_model_config_parse("config.json", qwen, strlen(qwen), &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_int_equal(ls_model_config_parameters(&config), 7615616512);
+    assert_true(config.qkv_bias && !config.o_bias);
+    assert_int_equal(config.sliding_window, 0);
+    if (ls_model_config_parse("config.json", mistral, strlen(mistral), &config) != LS_OK)
+        fail_msg("%s", ls_error());
+    assert_int_equal(ls_model_config_parameters(&config), 7241732096);
+    assert_int_equal(config.sliding_window, 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +497,10 @@ int main(void)
         cmocka_unit_test(the_shipped_model_is_as_it_says),
         cmocka_unit_test(what_is_written_reads_back_from_its_folder),
         cmocka_unit_test(a_hugging_face_config_is_read),
+        cmocka_unit_test(families_differ_in_biases_and_window),
+        cmocka_unit_test(what_a_family_has_not_is_refused),
+        cmocka_unit_test(every_family_reads_back_as_written),
+        cmocka_unit_test(configs_of_other_families_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,8 @@ static const ls_rmsnorm_backward_args rmsnorm_backward = {P, (void *)P, (void *)
                                                           1, 2,         3,         4, DT};
 static const ls_rope_args rope = {P, P, (void *)P, (void *)P, 1, 2, 3, 4, 5, DT, LS_DTYPE_I32};
 static const ls_matmul_args matmul = {P, P, P, P, 1, 2, 3, 4, 5, 6, DT, LS_DTYPE_I32};
+static const ls_bias_forward_args bias_forward = {P, P, 1, 2, DT};
+static const ls_bias_backward_args bias_backward = {(void *)P, P, 1, 2, 3, DT};
 static const ls_attention_forward_args attention_forward = {
     P, (void *)P, (void *)P, P, P, P, (void *)P, P, 1, 2, 3, 4, 5, 6, 7, 8, 9.0f, 10, 11, DT};
 static const ls_attention_delta_args attention_delta = {(void *)P, P, P, 1, 2, 3, DT};

@@ -129,6 +129,14 @@ static void the_run_files_scaling_replaces_the_models(void **state)
     assert_int_equal(m.max_position_embeddings, 32768);
 }
 
+static void the_run_files_window_replaces_the_models(void **state)
+{
+    (void)state;
+    put_model("");
+    assert_int_equal(need_run("random", "4k", "").sliding_window, 0);
+    assert_int_equal(need_run("random", "4k, window: 64", "").sliding_window, 64);
+}
+
 static void ntk_becomes_the_theta_of_the_runs_length(void **state)
 {
     const double theta = 10000 * pow(2 * 16384.0 / 4096 - 1, 16.0 / 14);
@@ -278,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_run_files_scaling_replaces_the_models),
+        cmocka_unit_test(the_run_files_window_replaces_the_models),
         cmocka_unit_test(ntk_becomes_the_theta_of_the_runs_length),
         cmocka_unit_test(what_the_run_file_cannot_mean_is_refused),
         cmocka_unit_test(the_refusal_says_what_helps),

@@ -15,8 +15,8 @@
 #define QUERY_BLOCK_ROWS 8192
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
- * that tape and plan need for each (measured: 123, 16 and 1,060). */
-#define CALLS_PER_CHUNK 128.0
+ * that tape and plan need for each (measured: 123, with biases 151; 16; 1,060). */
+#define CALLS_PER_CHUNK 152.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
 #define PLAN_BYTES_MAX  0x1p34
@@ -54,7 +54,9 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                           .G = m->num_key_value_heads,
                                           .K = m->head_dim,
                                           .eps = (float)m->rms_norm_eps,
-                                          .tied = m->tie_word_embeddings},
+                                          .tied = m->tie_word_embeddings,
+                                          .qkv_bias = m->qkv_bias,
+                                          .o_bias = m->o_bias},
                                 .dtype = c->precision,
                                 .S = c->sequence_tokens,
                                 .sequences = c->sequences,
@@ -64,7 +66,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .query_block = choices->query_block,
                                 .key_block = choices->query_block,
                                 .loss_rows = choices->loss_rows,
-                                .window = c->window,
+                                .window = m->sliding_window,
                                 .train = train,
                                 .save_rule = apply_saves,
                                 .save_context = (void *)&choices->saves,

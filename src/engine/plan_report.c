@@ -17,14 +17,15 @@ static double count_pairs(double n, double window)
     return window * (window + 1.0) / 2.0 + (n - window) * window;
 }
 
-static void count_model(const ls_run_config *c, const ls_decoder_shape *s, ls_plan_report *report)
+static void count_model(const ls_run_config *c, const ls_decoder_options *o, ls_plan_report *report)
 {
+    const ls_decoder_shape *s = &o->shape;
     const int64_t n_sequences = c->sequences * c->accumulate;
 
     report->parameters = ls_decoder_params(s);
     report->tokens = n_sequences * c->sequence_tokens;
     report->pairs =
-        (double)n_sequences * count_pairs((double)c->sequence_tokens, (double)c->window);
+        (double)n_sequences * count_pairs((double)c->sequence_tokens, (double)o->window);
     report->flops_model = 6.0 * (double)ls_decoder_matmul_params(s) * (double)report->tokens +
                           12.0 * (double)(s->H * s->K * s->L) * report->pairs;
 }
@@ -128,7 +129,7 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
     ls_plan_report made = {
         .config = config, .hardware = hardware, .plan = plan, .choices = *choices};
 
-    count_model(config, &decoder->options.shape, &made);
+    count_model(config, &decoder->options, &made);
     LS_TRY(count_places(plan, &made));
     describe_shortage(&made);
     LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
@@ -149,7 +150,7 @@ void ls_plan_report_refuse(const ls_run_config *config, const ls_hardware *hardw
                                            .compute_threads = (int)config->compute_threads,
                                            .optimizer_threads = (int)config->optimizer_threads}};
     report->choices.saves.n_layers = (int32_t)options->shape.L;
-    count_model(config, &options->shape, report);
+    count_model(config, options, report);
     read_available(report);
     snprintf(report->why, sizeof report->why, "%s", why);
 }

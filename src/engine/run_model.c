@@ -1,4 +1,5 @@
-/* run_model.c - the run's scaling over the model's, then what must agree between the two files. */
+/* run_model.c - the run's scaling and window over the model's, then what must agree between the two
+ * files. */
 #include "run_model.h"
 
 #include <stdint.h>
@@ -65,6 +66,7 @@ ls_status ls_run_model_read(const ls_run_config *config, ls_model_config *model)
 
     LS_TRY(ls_model_config_read(config->model_path, &read));
     if (config->rope_scaling_given) override_rope(config, &read);
+    if (config->window > 0) read.sliding_window = config->window;
     if (!ls_rope_fits(&read.rope_scaling, read.head_dim, config->sequence_tokens, why))
         return LS_FAIL(LS_ERR_INVALID, "%s %s",
                        config->rope_scaling_given ? config->rope_scaling_place

@@ -1,6 +1,6 @@
 /*
  * run_model.h - the model of a run file as this run computes it: with the run's rope_scaling and
- * for its length.  Checkpoints write this model's config.json.
+ * sliding window, and for its length.  Checkpoints write this model's config.json.
  *
  * Layer: engine.  Threads: none.
  */

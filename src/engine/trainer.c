@@ -52,7 +52,8 @@ static ls_status start_step(ls_trainer_job *job)
 {
     ls_trainer *t = job->trainer;
     const ls_run_config *c = t->config;
-    const ls_loader_range range = {job->first_sequence, c->sequences * c->accumulate, c->window};
+    const ls_loader_range range = {job->first_sequence, c->sequences * c->accumulate,
+                                   t->model->sliding_window};
 
     job->start_ns = ls_clock_ns();
     atomic_store(&t->working_since_ns, job->start_ns);

@@ -56,9 +56,10 @@ void ls_weights_random(const ls_instance *instance, uint64_t seed, double std)
         const ls_tensor *t = &d->tape.tensors[d->params[i].weight];
         const int64_t n = ls_tensor_elements(t);
         const uint64_t stream = hash_name(t->name);
-        const int is_norm = t->n_dims == 1;
+        const double constant = d->params[i].bias ? 0.0 : 1.0; /* of vectors */
         for (int64_t e = 0; e < n; e++) {
-            const double value = is_norm ? 1.0 : std * ls_rng_normal(seed, stream, (uint64_t)e);
+            const double value =
+                t->n_dims == 1 ? constant : std * ls_rng_normal(seed, stream, (uint64_t)e);
             ls_weights_store(instance, i, e, (float)value);
         }
     }

@@ -14,7 +14,7 @@ void ls_weights_store(const ls_instance *instance, int32_t param, int64_t elemen
 /* The exact fp32 master of an element (bf16 widened where the instance holds no remainder). */
 float ls_weights_master(const ls_instance *instance, int32_t param, int64_t element);
 
-/* Matrices and embedding: normal(0, std), seeded by parameter name; norms: 1. */
+/* Matrices and embedding: normal(0, std), seeded by parameter name; norms: 1; biases: 0. */
 void ls_weights_random(const ls_instance *instance, uint64_t seed, double std);
 
 /* For all positions of the instance, with the frequencies that sequences of this many tokens have

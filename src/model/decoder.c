@@ -29,14 +29,16 @@ int64_t ls_decoder_matmul_params(const ls_decoder_shape *s)
 int64_t ls_decoder_params(const ls_decoder_shape *s)
 {
     const int64_t embedding = s->tied ? 0 : s->V * s->D;
-    return ls_decoder_matmul_params(s) + embedding + (2 * s->L + 1) * s->D;
+    const int64_t biases = (s->qkv_bias ? (s->H + 2 * s->G) * s->K : 0) + (s->o_bias ? s->D : 0);
+    return ls_decoder_matmul_params(s) + embedding + (2 * s->L + 1) * s->D + s->L * biases;
 }
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
 static int32_t count_params(const ls_decoder_shape *s)
 {
-    return (int32_t)(9 * s->L) + (s->tied ? 2 : 3);
+    const int64_t per_layer = 9 + (s->qkv_bias ? 3 : 0) + (s->o_bias ? 1 : 0);
+    return (int32_t)(per_layer * s->L) + (s->tied ? 2 : 3);
 }
 
 /* Add weight, master remainder, moments and gradient of one parameter; columns 0: a vector. */
@@ -47,7 +49,14 @@ static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t column
         const char *suffix;
     } states[] = {{LS_ROLE_M, "m"}, {LS_ROLE_V, "v"}};
     ls_decoder *d = b->decoder;
-    ls_param param = {-1, -1, -1, -1, -1, layer, columns > 0, false, 1.0f};
+    ls_param param = {.weight = -1,
+                      .lo = -1,
+                      .m = -1,
+                      .v = -1,
+                      .grad = -1,
+                      .layer = layer,
+                      .decay = columns > 0,
+                      .lr_scale = 1.0f};
     char state[LS_TENSOR_NAME_BYTES];
     int32_t *const slots[] = {&param.m, &param.v};
 
@@ -81,24 +90,45 @@ static int32_t add_layer_param(builder *b, int32_t layer, int64_t rows, int64_t 
     return add_param(b, layer, rows, columns, name);
 }
 
-static void add_params(builder *b)
+/* -1 if the model has none there. */
+static int32_t add_layer_bias(builder *b, bool present, int32_t layer, int64_t rows,
+                              const char *suffix)
+{
+    char name[LS_TENSOR_NAME_BYTES];
+
+    if (!present) return -1;
+    snprintf(name, sizeof name, "model.layers.%d.%s.bias", layer, suffix);
+    const int32_t param = add_param(b, layer, rows, 0, name);
+    if (param >= 0) b->decoder->params[param].bias = true;
+    return param;
+}
+
+static void add_layer_params(builder *b, int32_t l, layer_params *p)
 {
     const ls_decoder_shape *s = &b->o->shape;
     const int64_t HK = s->H * s->K, GK = s->G * s->K;
 
+    p->wq = add_layer_param(b, l, HK, s->D, "self_attn.q_proj");
+    p->bq = add_layer_bias(b, s->qkv_bias, l, HK, "self_attn.q_proj");
+    p->wk = add_layer_param(b, l, GK, s->D, "self_attn.k_proj");
+    p->bk = add_layer_bias(b, s->qkv_bias, l, GK, "self_attn.k_proj");
+    p->wv = add_layer_param(b, l, GK, s->D, "self_attn.v_proj");
+    p->bv = add_layer_bias(b, s->qkv_bias, l, GK, "self_attn.v_proj");
+    p->wo = add_layer_param(b, l, s->D, HK, "self_attn.o_proj");
+    p->bo = add_layer_bias(b, s->o_bias, l, s->D, "self_attn.o_proj");
+    p->gate = add_layer_param(b, l, s->F, s->D, "mlp.gate_proj");
+    p->up = add_layer_param(b, l, s->F, s->D, "mlp.up_proj");
+    p->down = add_layer_param(b, l, s->D, s->F, "mlp.down_proj");
+    p->norm1 = add_layer_param(b, l, s->D, 0, "input_layernorm");
+    p->norm2 = add_layer_param(b, l, s->D, 0, "post_attention_layernorm");
+}
+
+static void add_params(builder *b)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+
     b->embed = add_param(b, -1, s->V, s->D, "model.embed_tokens.weight");
-    for (int32_t l = 0; l < s->L; l++)
-        b->layers[l] = (layer_params){
-            .wq = add_layer_param(b, l, HK, s->D, "self_attn.q_proj"),
-            .wk = add_layer_param(b, l, GK, s->D, "self_attn.k_proj"),
-            .wv = add_layer_param(b, l, GK, s->D, "self_attn.v_proj"),
-            .wo = add_layer_param(b, l, s->D, HK, "self_attn.o_proj"),
-            .gate = add_layer_param(b, l, s->F, s->D, "mlp.gate_proj"),
-            .up = add_layer_param(b, l, s->F, s->D, "mlp.up_proj"),
-            .down = add_layer_param(b, l, s->D, s->F, "mlp.down_proj"),
-            .norm1 = add_layer_param(b, l, s->D, 0, "input_layernorm"),
-            .norm2 = add_layer_param(b, l, s->D, 0, "post_attention_layernorm"),
-        };
+    for (int32_t l = 0; l < s->L; l++) add_layer_params(b, l, &b->layers[l]);
     b->final_norm = add_param(b, -1, s->D, 0, "model.norm.weight");
     b->head = s->tied ? b->embed : add_param(b, -1, s->V, s->D, "lm_head.weight");
 }

@@ -30,7 +30,8 @@
 typedef struct ls_decoder_shape {
     int64_t V, D, F, L, H, G, K;
     float eps;
-    bool tied; /* the head shares the embedding's weight */
+    bool tied;             /* the head shares the embedding's weight */
+    bool qkv_bias, o_bias; /* of the attention's projections */
 } ls_decoder_shape;
 
 /* A trainable tensor and its states: indices into the tape's tensors, -1 where absent. */
@@ -38,6 +39,7 @@ typedef struct ls_param {
     int32_t weight, lo, m, v, grad;
     int32_t layer; /* -1: embedding, final norm, head */
     bool decay;    /* matrices only */
+    bool bias;     /* starts at 0, where the vectors of norms start at 1 */
     bool frozen;   /* never updated; no states */
     float lr_scale;
 } ls_param;

@@ -52,6 +52,7 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
 
     emit_linear_dx(b, d_o, dx, p->wo, n, b->o->dtype, false);
     emit_linear_dw(b, p->wo, dx, o_chunk, n);
+    emit_bias_backward(b, p->bo, dx, n);
     const ls_op_args args = {
         .attention_delta = {.N = n, .H = s->H, .K = s->K, .dtype = b->o->dtype}};
     emit(b, LS_OP_attention_delta, &args,
@@ -113,8 +114,11 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     emit_linear_dx(b, dh, dk, p->wk, n, LS_DTYPE_F32, true);
     emit_linear_dx(b, dh, dv, p->wv, n, LS_DTYPE_F32, true);
     emit_linear_dw(b, p->wq, dq, h, n);
+    emit_bias_backward(b, p->bq, dq, n);
     emit_linear_dw(b, p->wk, dk, h, n);
+    emit_bias_backward(b, p->bk, dk, n);
     emit_linear_dw(b, p->wv, dv, h, n);
+    emit_bias_backward(b, p->bv, dv, n);
     emit_rmsnorm_backward(b, rows_view(b, axis_rows(b, b->dx), chunk), true, p->norm1, dh, x, r1,
                           n);
 }

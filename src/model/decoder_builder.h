@@ -22,9 +22,9 @@ typedef struct token_range {
     int64_t first, n;
 } token_range;
 
-/* Indices into params of one layer. */
+/* Indices into params of one layer; -1: it has no such bias. */
 typedef struct layer_params {
-    int32_t wq, wk, wv, wo, gate, up, down, norm1, norm2;
+    int32_t wq, wk, wv, wo, bq, bk, bv, bo, gate, up, down, norm1, norm2;
 } layer_params;
 
 typedef struct builder {
@@ -94,6 +94,10 @@ void emit_linear_dx(builder *b, ls_view dx, ls_view dy, int32_t param, int64_t n
                     bool accumulate);
 /* grad [out, in] += dy^T x; nothing for a frozen parameter */
 void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n);
+/* y [n, out] = x [n, in] w^T + bias, in the model's dtype; bias -1: none */
+void emit_projection(builder *b, ls_view y, ls_view x, int32_t param, int32_t bias, int64_t n);
+/* grad [out] += column sums of dy; nothing where there is none or it is frozen */
+void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n);
 void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm, ls_view dy,
                            ls_view x, ls_view r, int64_t n);
 

@@ -169,15 +169,37 @@ static void matrix_dims(const builder *b, int32_t param, int64_t *out, int64_t *
     *in = t->dims[1];
 }
 
-void emit_linear(builder *b, ls_view y, ls_view x, int32_t param, int64_t n, ls_dtype y_dtype)
+static void emit_product(builder *b, ls_view y, ls_view x, int32_t param, int64_t n,
+                         ls_dtype y_dtype, bool accumulate)
 {
     int64_t out, in;
     if (b->status != LS_OK) return;
     matrix_dims(b, param, &out, &in);
-    const ls_op_args args = {
-        .matmul = {
-            .M = n, .N = out, .K = in, .trans_b = 1, .ab_dtype = b->o->dtype, .c_dtype = y_dtype}};
+    const ls_op_args args = {.matmul = {.M = n,
+                                        .N = out,
+                                        .K = in,
+                                        .trans_b = 1,
+                                        .accumulate = accumulate,
+                                        .ab_dtype = b->o->dtype,
+                                        .c_dtype = y_dtype}};
     emit(b, LS_OP_matmul, &args, (ls_view[]){y, x, weight(b, param), ls_view_none()});
+}
+
+void emit_linear(builder *b, ls_view y, ls_view x, int32_t param, int64_t n, ls_dtype y_dtype)
+{
+    emit_product(b, y, x, param, n, y_dtype, false);
+}
+
+/* The bias first, so that the sum is rounded once. */
+void emit_projection(builder *b, ls_view y, ls_view x, int32_t param, int32_t bias, int64_t n)
+{
+    if (b->status != LS_OK) return;
+    if (bias >= 0) {
+        const ls_tensor *t = &b->tape->tensors[b->decoder->params[bias].weight];
+        const ls_op_args args = {.bias_forward = {.N = n, .D = t->dims[0], .dtype = b->o->dtype}};
+        emit(b, LS_OP_bias_forward, &args, (ls_view[]){y, weight(b, bias)});
+    }
+    emit_product(b, y, x, param, n, b->o->dtype, bias >= 0);
 }
 
 void emit_linear_dx(builder *b, ls_view dx, ls_view dy, int32_t param, int64_t n, ls_dtype dtype,
@@ -213,6 +235,19 @@ void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n)
     b->recompute = false;
     emit(b, LS_OP_matmul, &args, (ls_view[]){grad, dy, x, ls_view_none()});
     b->recompute = recompute;
+    b->grad_written[param] = true;
+}
+
+void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n)
+{
+    if (b->status != LS_OK || param < 0 || b->decoder->params[param].frozen) return;
+    const ls_view grad = whole(b, b->decoder->params[param].grad);
+    const ls_op_args args = {
+        .bias_backward = {.N = n,
+                          .D = b->tape->tensors[b->decoder->params[param].grad].dims[0],
+                          .accumulate = b->grad_written[param],
+                          .dtype = b->o->dtype}};
+    emit(b, LS_OP_bias_backward, &args, (ls_view[]){grad, dy});
     b->grad_written[param] = true;
 }
 

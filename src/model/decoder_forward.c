@@ -2,9 +2,11 @@
  * decoder_forward.c - embedding, layers, loss.
  *
  * Layer l, for each query block in order:
- *   each chunk of it   h = norm(x); q, k, v = h W^T; rope on q and k; k, v appended for the layer
+ *   each chunk of it   h = norm(x); q, k, v = h W^T (+ bias); rope on q and k; k, v appended for
+ *                      the layer
  *   attention          of the block's queries against keys 0 .. end of block, by key blocks
- *   each chunk of it   y = x + O Wo^T; h2 = norm(y); x' = y + (silu(h2 Wg^T) * h2 Wu^T) Wd^T
+ *   each chunk of it   y = x + O Wo^T (+ bias); h2 = norm(y); x' = y + (silu(h2 Wg^T) * h2 Wu^T)
+ * Wd^T
  */
 #include <stddef.h>
 
@@ -36,15 +38,15 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
     emit_rmsnorm(b, h, head_rows(b, b->r1, chunk.n), x, p->norm1, chunk.n);
     if (with_q) {
         const ls_view rows = rows_view(b, q, chunk);
-        emit_linear(b, rows, h, p->wq, chunk.n, b->o->dtype);
+        emit_projection(b, rows, h, p->wq, p->bq, chunk.n);
         emit_rope(b, rows, rows, chunk, s->H, false);
     }
     if (with_kv) {
         const ls_view k = rows_view(b, key_rows(b, layer, b->k[layer]), chunk);
         const ls_view v = rows_view(b, key_rows(b, layer, b->v[layer]), chunk);
-        emit_linear(b, k, h, p->wk, chunk.n, b->o->dtype);
+        emit_projection(b, k, h, p->wk, p->bk, chunk.n);
         emit_rope(b, k, k, chunk, s->G, false);
-        emit_linear(b, v, h, p->wv, chunk.n, b->o->dtype);
+        emit_projection(b, v, h, p->wv, p->bv, chunk.n);
     }
 }
 
@@ -79,7 +81,7 @@ void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)
     const ls_view h2 = head_rows(b, b->h2, n);
     const ls_view gate = head_rows(b, b->gate, n), up = head_rows(b, b->up, n);
 
-    emit_linear(b, proj, rows_view(b, o, chunk), p->wo, n, b->o->dtype);
+    emit_projection(b, proj, rows_view(b, o, chunk), p->wo, p->bo, n);
     emit_add(b, y, x, proj);
     emit_rmsnorm(b, h2, head_rows(b, b->r2, n), y, p->norm2, n);
     emit_linear(b, gate, h2, p->gate, n, b->o->dtype);

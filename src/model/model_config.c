@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "json.h"
+#include "model_family.h"
 #include "text.h"
 #include "yaml_tree.h"
 
@@ -31,7 +32,7 @@ typedef enum field_kind {
     FIELD_ZERO,  /* must be 0 or absent */
     FIELD_NULL,  /* must be null or absent */
     FIELD_ARCHITECTURES,
-    FIELD_ROPE,
+    FIELD_TOGETHER, /* read after all, with those it belongs to */
 } field_kind;
 
 typedef struct model_field {
@@ -61,15 +62,19 @@ static const model_field fields[] = {
     {"bos_token_id", FIELD_TOKEN_IDS, false, AT(bos_token_id), 0, NULL},
     {"eos_token_id", FIELD_TOKEN_IDS, false, AT(eos_token_id), 0, NULL},
     {"pad_token_id", FIELD_TOKEN_IDS, false, AT(pad_token_id), 0, NULL},
-    {"model_type", FIELD_WORD, true, 0, 0, "llama"},
+    {"model_type", FIELD_TOGETHER, true, 0, 0, NULL},
     {"architectures", FIELD_ARCHITECTURES, false, 0, 0, NULL},
     {"hidden_act", FIELD_WORD, false, 0, 0, "silu"},
-    {"rope_parameters", FIELD_ROPE, false, 0, 0, NULL},
-    {"rope_scaling", FIELD_ROPE, false, 0, 0, NULL},
-    {"original_max_position_embeddings", FIELD_ROPE, false, 0, 0, NULL},
-    {"sliding_window", FIELD_NULL, false, 0, 0, "use sequence.window in the run file"},
+    {"rope_parameters", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"rope_scaling", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"original_max_position_embeddings", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"attention_bias", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"sliding_window", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"use_sliding_window", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"max_window_layers", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"layer_types", FIELD_TOGETHER, false, 0, 0, NULL},
+    {"use_mrope", FIELD_FALSE, false, 0, 0, NULL},
     {"quantization_config", FIELD_NULL, false, 0, 0, "convert the weights to BF16 or F32 first"},
-    {"attention_bias", FIELD_FALSE, false, 0, 0, NULL},
     {"mlp_bias", FIELD_FALSE, false, 0, 0, NULL},
     {"rope_interleaved", FIELD_FALSE, false, 0, 0, NULL},
     {"is_encoder_decoder", FIELD_FALSE, false, 0, 0, NULL},
@@ -133,12 +138,12 @@ static ls_status read_word(const ls_yaml_node *node, const char *only)
     return strcmp(text, only) == 0 ? LS_OK : refuse_value(node, only, NULL);
 }
 
-static ls_status read_architectures(const ls_yaml_node *node)
+static ls_status read_architectures(const ls_yaml_node *node, ls_model_family family)
 {
     if (ls_yaml_is_null(node)) return LS_OK;
     LS_TRY(ls_yaml_get_list(node));
     for (const ls_yaml_node *name = node->first; name != NULL; name = name->next)
-        LS_TRY(read_word(name, "LlamaForCausalLM"));
+        LS_TRY(read_word(name, ls_model_family_architecture(family)));
     return LS_OK;
 }
 
@@ -191,8 +196,8 @@ static ls_status read_field(const ls_yaml_node *node, const model_field *field,
     case FIELD_BOOL: return ls_yaml_get_bool(node, value);
     case FIELD_TOKEN_IDS: return read_token_ids(node, value);
     case FIELD_WORD: return read_word(node, field->note);
-    case FIELD_ARCHITECTURES: return read_architectures(node);
-    case FIELD_ROPE: return LS_OK; /* after the fields they build on, whatever their order */
+    case FIELD_ARCHITECTURES: return read_architectures(node, config->family);
+    case FIELD_TOGETHER: return LS_OK;
     case FIELD_FALSE:
     case FIELD_ZERO:
     case FIELD_NULL: break;
@@ -253,6 +258,10 @@ static ls_status check_config(const ls_yaml_node *root, const ls_model_config *c
 /* What depends on other fields when it is not given. */
 static ls_status derive_fields(const ls_yaml_node *root, ls_model_config *config)
 {
+    if (config->family != LS_MODEL_LLAMA && ls_yaml_find(root, "num_key_value_heads") == NULL)
+        return LS_YAML_FAIL(root, LS_ERR_INVALID,
+                            "num_key_value_heads: is missing; every %s gives it",
+                            ls_model_family_name(config->family));
     if (config->num_key_value_heads == 0) config->num_key_value_heads = config->num_attention_heads;
     if (config->head_dim != 0) return LS_OK;
     if (config->hidden_size % config->num_attention_heads != 0)
@@ -264,12 +273,14 @@ static ls_status derive_fields(const ls_yaml_node *root, ls_model_config *config
     return LS_OK;
 }
 
-static ls_status check_names(const ls_yaml_node *root)
+static ls_status check_names(const ls_yaml_node *root, ls_model_family family)
 {
     const char *names[N_FIELDS];
+    size_t n = 0;
 
-    for (size_t i = 0; i < N_FIELDS; i++) names[i] = fields[i].name;
-    return ls_yaml_check_keys(root, names, N_FIELDS);
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if (ls_model_family_has(family, fields[i].name)) names[n++] = fields[i].name;
+    return ls_yaml_check_keys(root, names, n);
 }
 
 static ls_status read_fields(const ls_yaml_node *root, ls_model_config *config)
@@ -278,8 +289,8 @@ static ls_status read_fields(const ls_yaml_node *root, ls_model_config *config)
 
     LS_TRY(ls_yaml_get_map(root));
     /* first, since the fields of another kind of model would all be unknown */
-    if ((node = ls_yaml_find(root, "model_type")) != NULL) LS_TRY(read_word(node, "llama"));
-    LS_TRY(check_names(root));
+    LS_TRY(ls_model_family_find(root, &config->family));
+    LS_TRY(check_names(root, config->family));
     for (size_t i = 0; i < N_FIELDS; i++) {
         node = ls_yaml_find(root, fields[i].name);
         if (node != NULL)
@@ -289,13 +300,14 @@ static ls_status read_fields(const ls_yaml_node *root, ls_model_config *config)
                                 fields[i].name);
     }
     LS_TRY(ls_rope_read_model(root, config->max_position_embeddings, &config->rope_scaling));
+    LS_TRY(ls_model_family_read(root, config));
     LS_TRY(derive_fields(root, config));
     return check_config(root, config);
 }
 
 static ls_status read_document(const ls_yaml *document, ls_model_config *config)
 {
-    /* Transformers' defaults for a Llama */
+    /* Transformers' defaults */
     ls_model_config read = {
         .rms_norm_eps = 1e-6, .rope_scaling.theta = 10000, .initializer_range = 0.02};
 
@@ -383,12 +395,8 @@ static ls_status add_rope(cJSON *json, const ls_model_config *config)
 
 static ls_status add_constants(cJSON *json, const ls_model_config *config, ls_dtype dtype)
 {
-    static const char *const architectures[] = {"LlamaForCausalLM"};
-
-    LS_TRY(ls_json_add(json, "architectures", cJSON_CreateStringArray(architectures, 1)));
-    LS_TRY(ls_json_add(json, "attention_bias", cJSON_CreateFalse()));
+    LS_TRY(ls_model_family_write(config, json));
     LS_TRY(ls_json_add(json, "attention_dropout", cJSON_CreateNumber(0)));
-    LS_TRY(ls_json_add(json, "mlp_bias", cJSON_CreateFalse()));
     LS_TRY(add_rope(json, config));
     LS_TRY(ls_json_add(json, "torch_dtype",
                        cJSON_CreateString(dtype == LS_DTYPE_BF16 ? "bfloat16" : "float32")));
@@ -419,7 +427,8 @@ int64_t ls_model_config_parameters(const ls_model_config *config)
     const int64_t q = config->num_attention_heads * config->head_dim;
     const int64_t kv = config->num_key_value_heads * config->head_dim;
     const int64_t attention = width * (2 * q + 2 * kv);
-    const int64_t layer = attention + 3 * width * config->intermediate_size + 2 * width;
+    const int64_t biases = (config->qkv_bias ? q + 2 * kv : 0) + (config->o_bias ? width : 0);
+    const int64_t layer = attention + biases + 3 * width * config->intermediate_size + 2 * width;
     const int64_t tables = config->tie_word_embeddings ? 1 : 2;
 
     return config->num_hidden_layers * layer + tables * config->vocab_size * width + width;

@@ -2,9 +2,10 @@
  * model_config.h - the shape of a model, with the names and meanings of Hugging Face's config.json.
  *
  * Read from a model YAML, a config.json, or a directory that holds one: the same fields, one
- * reader. Llama is understood.  A field that could change the maths and is not understood is
- * refused by name; so is an unknown one.  Fields that describe the file or how to generate text are
- * accepted and dropped.  Optional fields take Transformers' defaults.
+ * reader. Llama, Qwen2 and Mistral are understood (model_family.h).  A field that could change the
+ * maths and is not understood is refused by name; so is an unknown one.  Fields that describe the
+ * file or how to generate text are accepted and dropped.  Optional fields take Transformers'
+ * defaults.
  *
  * Layer: model (uses base).  Threads: plain data.
  */
@@ -28,7 +29,16 @@ typedef struct ls_token_ids {
     int64_t n;
 } ls_token_ids;
 
+/* What model_type names. */
+typedef enum ls_model_family {
+    LS_MODEL_LLAMA = 0,
+    LS_MODEL_QWEN2,
+    LS_MODEL_MISTRAL,
+    LS_MODEL_FAMILY_COUNT
+} ls_model_family;
+
 typedef struct ls_model_config {
+    ls_model_family family;
     int64_t vocab_size;
     int64_t hidden_size;
     int64_t intermediate_size;
@@ -41,6 +51,8 @@ typedef struct ls_model_config {
     ls_rope_scaling rope_scaling; /* complete: theta and what it derives from other fields too */
     double initializer_range;     /* standard deviation of random initial weights */
     bool tie_word_embeddings;
+    bool qkv_bias, o_bias;                                 /* of the attention's projections */
+    int64_t sliding_window;                                /* tokens; 0: none */
     ls_token_ids bos_token_id, eos_token_id, pad_token_id; /* n 0: none */
 } ls_model_config;
 
@@ -55,7 +67,7 @@ ls_status ls_model_config_read(const char *path, ls_model_config *config);
 ls_status ls_model_config_parse(const char *name, const char *text, size_t bytes,
                                 ls_model_config *config);
 
-/* A config.json that Transformers' LlamaConfig loads; free with cJSON_Delete.  dtype: of the
+/* A config.json that Transformers loads; free with cJSON_Delete.  dtype: of the
  * weights beside it, F32 or BF16.  LS_ERR_NO_MEMORY. */
 ls_status ls_model_config_to_json(const ls_model_config *config, ls_dtype dtype, cJSON **json);
 
