@@ -61,8 +61,8 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     return (double)ls_decoder_params(&options.shape) * (weight + lo + grad + moments);
 }
 
-/* Host memory that `auto` may fill: nearly all beside a GPU, for that machine trains and does nothing
- * else; half of a machine that computes on its CPU. */
+/* Host memory that `auto` may fill: nearly all beside a GPU, for that machine trains and does
+ * nothing else; half of a machine that computes on its CPU. */
 static uint64_t find_limit(const ls_hardware *hardware)
 {
     const uint64_t room = ls_choices_room(hardware, LS_PLACE_HOST);
