@@ -69,12 +69,14 @@ static bool live_together(const layout *l, int32_t a, int32_t b)
     return false;
 }
 
-/* Activations and scratch of the compute lane; classes that people size by hand stay apart. */
+/* Activations and scratch of the compute lane; classes that people size by hand stay apart.  What
+ * passes through a slot has that slot's bytes, also where nothing of it is ever copied. */
 static bool may_share(const layout *l, int32_t tensor)
 {
     const ls_tensor *t = &l->plan->tensors[tensor].tensor;
-    return l->lanes[tensor] == 1u << LS_LANE_COMPUTE && !t->persistent && t->param < 0 &&
-           t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH;
+    const bool has_slot = l->slots != NULL && l->slots[tensor] >= 0;
+    return !has_slot && l->lanes[tensor] == 1u << LS_LANE_COMPUTE && !t->persistent &&
+           t->param < 0 && t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH;
 }
 
 static ls_status fail_size(void)
