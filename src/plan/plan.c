@@ -35,15 +35,17 @@ uint64_t ls_plan_place_bytes(const ls_plan *plan, ls_place_kind place)
     return bytes;
 }
 
-/* Whether a tensor before it is of the same class and lies on the very same bytes: a slot. */
+/* Whether a tensor before it is of the same class and lies in the same slot.  Others that share
+ * bytes, at other times, count each. */
 static bool repeats(const ls_plan *plan, int32_t tensor)
 {
     const ls_plan_tensor *t = &plan->tensors[tensor];
 
     for (int32_t i = 0; i < tensor; i++) {
         const ls_plan_tensor *other = &plan->tensors[i];
-        if (other->span.offset == t->span.offset && other->span.bytes >= t->span.bytes &&
-            other->span.arena == t->span.arena && other->tensor.role == t->tensor.role)
+        if (other->group == t->group && other->span.offset == t->span.offset &&
+            other->span.bytes >= t->span.bytes && other->span.arena == t->span.arena &&
+            other->tensor.role == t->tensor.role)
             return true;
     }
     return false;

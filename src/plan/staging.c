@@ -28,6 +28,7 @@ typedef struct staging {
     int32_t *now;            /* [n_units] the visit at work or next */
     int32_t *order;          /* [n_visits] by pool, then first call */
     int32_t *leaving;        /* [n_visits] by last call */
+    int32_t *written;        /* [n_visits] by last write */
     int32_t *stand_in;       /* [n_units, slots of its pool] tensors made so far, -1 */
     int64_t *stand_in_first; /* [n_units] where the unit's begin in stand_in */
     ls_status status;
@@ -184,6 +185,20 @@ static bool may_enter(const staging *s, const ls_visit *v, int64_t call)
     return !before->writes || before->last < call;
 }
 
+/* What this call has completed is copied out, though later calls may still read it in its slot. */
+static void copy_out(staging *s, int64_t call, int32_t *n_out)
+{
+    while (*n_out < s->visits.n_visits && s->status == LS_OK) {
+        const ls_visit *v = &s->visits.visits[s->written[*n_out]];
+        if (v->last_write > call) break;
+        (*n_out)++;
+        if (v->last_write == call && v->read_on)
+            add_copy(s, part_of(ls_visits_view(&s->visits, v->unit), v->from, v->to),
+                     (ls_view){v->in_slot, v->from, v->to - v->from}, &s->tape->calls[call],
+                     ls_visits_tensor(&s->visits, v->unit)->layer);
+    }
+}
+
 /* Visits that were the last call's last use of a slot leave it. */
 static void leave(staging *s, int64_t call, int32_t *n_left)
 {
@@ -191,10 +206,6 @@ static void leave(staging *s, int64_t call, int32_t *n_left)
         const ls_visit *v = &s->visits.visits[s->leaving[(*n_left)++]];
         const ls_visit_pool *pool = ls_visits_pool(&s->visits, v->unit);
         slot_queue *queue = &s->queues[pool - s->visits.pools];
-        if (v->writes && v->read_on && s->status == LS_OK)
-            add_copy(s, part_of(ls_visits_view(&s->visits, v->unit), v->from, v->to),
-                     (ls_view){v->in_slot, v->from, v->to - v->from}, &s->tape->calls[call],
-                     ls_visits_tensor(&s->visits, v->unit)->layer);
         queue->free[(queue->oldest + queue->n_free++) % pool->n_slots] = v->slot;
     }
 }
@@ -277,6 +288,15 @@ static int compare_by_last(const void *a, const void *b, void *context)
     return i < j ? -1 : i > j;
 }
 
+static int compare_by_last_write(const void *a, const void *b, void *context)
+{
+    const ls_visit *visits = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const int64_t x = visits[i].last_write, y = visits[j].last_write;
+    if (x != y) return x < y ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
 static int compare_by_pool(const void *a, const void *b, void *context)
 {
     const ls_visits *visits = context;
@@ -295,11 +315,15 @@ static ls_status sort_visits(staging *s)
     if (order != NULL) s->order = order;
     int32_t *leaving = realloc(s->leaving, (n + 1) * sizeof *leaving);
     if (leaving != NULL) s->leaving = leaving;
-    if (order == NULL || leaving == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%zu visits", n);
+    int32_t *written = realloc(s->written, (n + 1) * sizeof *written);
+    if (written != NULL) s->written = written;
+    if (order == NULL || leaving == NULL || written == NULL)
+        return LS_FAIL(LS_ERR_NO_MEMORY, "%zu visits", n);
 
-    for (int32_t i = 0; i < visits->n_visits; i++) order[i] = leaving[i] = i;
+    for (int32_t i = 0; i < visits->n_visits; i++) order[i] = leaving[i] = written[i] = i;
     qsort_r(order, n, sizeof *order, compare_by_pool, &s->visits);
     qsort_r(leaving, n, sizeof *leaving, compare_by_last, visits->visits);
+    qsort_r(written, n, sizeof *written, compare_by_last_write, visits->visits);
     int64_t at = 0;
     for (int32_t p = 0; p < visits->n_pools; p++) {
         slot_queue *queue = &s->queues[p];
@@ -319,7 +343,7 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
 {
     const int64_t first = s->tape->segment_first[segment];
     const int64_t end = first + s->tape->segment_calls[segment];
-    int32_t n_left = 0;
+    int32_t n_left = 0, n_out = 0;
 
     if (first == end) return LS_OK;
     LS_TRY(ls_visits_list(&s->visits, segment));
@@ -330,6 +354,7 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
         if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
         add_substituted(s, c);
         refresh_mirrors(s, &s->tape->calls[c]);
+        copy_out(s, c, &n_out);
         leave(s, c, &n_left);
     }
     return s->status;
@@ -422,6 +447,7 @@ ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged
     free(s.now);
     free(s.order);
     free(s.leaving);
+    free(s.written);
     free(s.stand_in);
     free(s.stand_in_first);
     if (status != LS_OK) {

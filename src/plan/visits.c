@@ -134,8 +134,28 @@ static ls_status open_pools(ls_visits *v)
     return LS_OK;
 }
 
-/* As many slots as are taken at once, and one to copy into or out of meanwhile; of layers of
- * weights and gradients as many as the placement says. */
+/* The most slots that visits of a pool take at once; ahead: with one more for each that is copied
+ * in while those before it are at work.  A whole tensor that begins by being written needs none:
+ * what had its slot has long been copied out.  Tiles come and go too fast for that. */
+static int64_t count_taken(const ls_visits *v, const ls_visit_pool *pool, bool ahead, int64_t *ends)
+{
+    int64_t most = 0, now = 0;
+
+    for (int32_t i = 0; i < v->n_visits; i++) {
+        const ls_visit *visit = &v->visits[i];
+        if (ls_visits_pool(v, visit->unit) != pool) continue;
+        int64_t still = 0;
+        for (int64_t k = 0; k < now; k++) /* those that have not ended */
+            if (ends[k] >= visit->first) ends[still++] = ends[k];
+        ends[still++] = visit->last;
+        now = still;
+        const int64_t taken = now + (ahead && (visit->reads_in || pool->tiled) ? 1 : 0);
+        if (taken > most) most = taken;
+    }
+    return most;
+}
+
+/* Enough for all visits; of layers of weights and gradients as many as the placement says. */
 static ls_status count_slots(ls_visits *v)
 {
     int64_t *ends = malloc(((size_t)v->n_visits + 1) * sizeof *ends);
@@ -143,21 +163,12 @@ static ls_status count_slots(ls_visits *v)
     if (ends == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%d visits", v->n_visits);
     for (int32_t p = 0; p < v->n_pools; p++) {
         ls_visit_pool *pool = &v->pools[p];
-        int64_t most = 0, now = 0;
-        for (int32_t i = 0; i < v->n_visits; i++) { /* those that have not ended */
-            if (ls_visits_pool(v, v->visits[i].unit) != pool) continue;
-            int64_t still = 0;
-            for (int64_t k = 0; k < now; k++)
-                if (ends[k] >= v->visits[i].first) ends[still++] = ends[k];
-            ends[still++] = v->visits[i].last;
-            now = still;
-            if (now > most) most = now;
-        }
-        if (most == 0) continue;
-        int64_t wanted = most + 1;
-        if (pool->role == LS_ROLE_WEIGHTS) wanted = pool->per_layer * v->placement->ring_slots;
-        if (pool->role == LS_ROLE_GRAD) wanted = pool->per_layer * LAYERS_OF_GRADIENTS;
-        if (wanted < most) wanted = most;
+        const bool by_layer = pool->role == LS_ROLE_WEIGHTS || pool->role == LS_ROLE_GRAD;
+        const int64_t layers =
+            pool->role == LS_ROLE_GRAD ? LAYERS_OF_GRADIENTS : v->placement->ring_slots;
+        int64_t wanted = count_taken(v, pool, !by_layer, ends);
+        if (wanted > 0 && by_layer && wanted < pool->per_layer * layers)
+            wanted = pool->per_layer * layers;
         if (wanted > pool->n_slots) pool->n_slots = (int32_t)wanted;
     }
     free(ends);
@@ -206,6 +217,7 @@ static ls_status begin_visit(ls_visits *v, int32_t unit, int32_t pass, int64_t c
                                         .pass = pass,
                                         .first = call,
                                         .last = call,
+                                        .last_write = -1,
                                         .given = v->written[t],
                                         .next = -1,
                                         .before = last,
@@ -281,10 +293,12 @@ static ls_status visit_operand(ls_visits *v, const ls_call *call, int32_t operan
     ls_visit *visit = &v->visits[v->current[unit]];
     visit->pass = pass;
     visit->last = index;
-    if (reading)
+    if (reading) {
         note_read(visit, from, from + view->bytes);
-    else
+    } else {
         note_write(visit, from, from + view->bytes);
+        visit->last_write = index;
+    }
     return LS_OK;
 }
 

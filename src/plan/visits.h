@@ -10,7 +10,8 @@
  *   tiles                   as many of a pool as it holds; what is wanted again last has to leave
  *                           (Belady 1966: the whole future is known)
  *
- * A pool is the slots of one class and size.
+ * A pool is the slots of one class and size.  What a visit writes is copied out after its last
+ * write.
  *
  * Layer: plan, private.
  */
@@ -24,6 +25,7 @@ typedef struct ls_visit {
     int32_t unit;
     int32_t pass;        /* the phase of the segment it is in, counted */
     int64_t first, last; /* calls of the tape */
+    int64_t last_write;  /* it is copied out after that, while others still read it; -1: none */
     int64_t given;       /* the call of another lane that wrote the tensor before it, -1: none */
     /* Bytes of the unit: what host memory holds of it when the visit begins, and what the visit has
      * written, if it writes; neither has gaps. */
