@@ -44,6 +44,10 @@ static inline ls_status fill_model_batch(void *context, int64_t micro_batch)
     const ls_decoder_inputs *in = &m->instance.decoder.inputs;
     const int64_t T = m->instance.decoder.options.S * m->instance.decoder.options.sequences;
     const int64_t first = micro_batch * T;
+    const int64_t row = ls_decoder_batch_first(&m->instance.decoder, micro_batch);
+    int32_t *tokens = ls_instance_tensor(&m->instance, in->tokens);
+    int32_t *targets = ls_instance_tensor(&m->instance, in->targets);
+    int64_t *positions = ls_instance_tensor(&m->instance, in->positions);
     int64_t *doc_start = ls_instance_tensor(&m->instance, in->doc_start);
     int64_t labels = 0;
 
@@ -52,13 +56,10 @@ static inline ls_status fill_model_batch(void *context, int64_t micro_batch)
         *(float *)ls_instance_tensor(&m->instance, in->loss_scale) =
             labels > 0 ? (float)(1.0 / (double)labels) : 0.0f;
 
-    memcpy(ls_instance_tensor(&m->instance, in->tokens), m->batch->tokens + first,
-           (size_t)T * sizeof(int32_t));
-    memcpy(ls_instance_tensor(&m->instance, in->targets), m->batch->targets + first,
-           (size_t)T * sizeof(int32_t));
-    memcpy(ls_instance_tensor(&m->instance, in->positions), m->batch->positions + first,
-           (size_t)T * sizeof(int64_t));
-    for (int64_t n = 0; n < T; n++) doc_start[n] = m->batch->doc_start[first + n] - first;
+    memcpy(tokens + row, m->batch->tokens + first, (size_t)T * sizeof *tokens);
+    memcpy(targets + row, m->batch->targets + first, (size_t)T * sizeof *targets);
+    memcpy(positions + row, m->batch->positions + first, (size_t)T * sizeof *positions);
+    for (int64_t n = 0; n < T; n++) doc_start[row + n] = m->batch->doc_start[first + n] - first;
     return LS_OK;
 }
 
@@ -67,10 +68,11 @@ static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
     model *m = context;
     const ls_decoder_inputs *in = &m->instance.decoder.inputs;
 
-    (void)micro_batch;
-    ls_loss_stats_add(&m->losses, ls_instance_tensor(&m->instance, in->nll),
-                      ls_instance_tensor(&m->instance, in->targets),
-                      ls_instance_tensor(&m->instance, in->positions),
+    const int64_t row = ls_decoder_batch_first(&m->instance.decoder, micro_batch);
+    const float *nll = ls_instance_tensor(&m->instance, in->nll);
+    const int32_t *targets = ls_instance_tensor(&m->instance, in->targets);
+    const int64_t *positions = ls_instance_tensor(&m->instance, in->positions);
+    ls_loss_stats_add(&m->losses, nll + row, targets + row, positions + row,
                       m->instance.decoder.options.S * m->instance.decoder.options.sequences);
     return LS_OK;
 }

@@ -84,10 +84,18 @@ static inline ls_decoder_options saved_options(void)
     return options;
 }
 
-static inline void build_plan(const ls_decoder_options *options, ls_decoder *decoder, ls_plan *plan)
+/* placement: NULL: all in host memory */
+static inline void build_placed_plan(const ls_decoder_options *options,
+                                     const ls_placement *placement, ls_decoder *decoder,
+                                     ls_plan *plan)
 {
     assert_int_equal(ls_decoder_build(options, decoder), LS_OK);
-    assert_int_equal(ls_plan_lower(&decoder->tape, NULL, &ls_ops_cpu, plan), LS_OK);
+    assert_int_equal(ls_plan_lower(&decoder->tape, placement, &ls_ops_cpu, plan), LS_OK);
+}
+
+static inline void build_plan(const ls_decoder_options *options, ls_decoder *decoder, ls_plan *plan)
+{
+    build_placed_plan(options, NULL, decoder, plan);
 }
 
 /* ---- chance -------------------------------------------------------------------------------- */

@@ -2,15 +2,18 @@
  * test_faults.c - whatever call fails, a run ends with an error that says so, gives everything
  * back, and can be continued to the same bits.
  *
- * One run trains two steps and stops, resumes to the end and evaluates.  It is repeated with the
- * n-th call of a function failing, for each function that allocates, reaches the disk or starts a
- * thread; and with all such calls failing from the n-th on; for ever larger n, until a run ends
- * before its n-th.  Each repetition is a process of its own, so that a crash or a deadlock is told
- * from a failed check.
+ * One run trains two steps and stops, resumes to the end and evaluates: in host memory, and with
+ * weights streamed through emulated device memory, where a second arena is opened and copies run on
+ * lanes of their own.  It is repeated with the n-th call of a function failing, for each function
+ * that allocates, reaches the disk or starts a thread; and with all such calls failing from the
+ * n-th on; for ever larger n, until a run ends before its n-th.  Each repetition is a process of
+ * its own, so that a crash or a deadlock is told from a failed check.
  *
- *   test_faults             n = 1, 2, 3, 6, 12, 24, ...
+ *   test_faults             n = 1, 2, 3, 6, 12, 24, ...; through device memory n = 1, 8, 64, ...
  *   test_faults full        every n up to 200, then in steps of 30%; and the first call from every
  *                           place in the code
+ *   test_faults places      only the first call from every place
+ *   test_faults full NAME   of these tests only those with this name ('*': anything)
  */
 #define _DEFAULT_SOURCE /* NOLINT: the libc's name; for MAP_ANONYMOUS */
 #include "cli_test.h"
@@ -31,8 +34,9 @@
 /* LeakSanitizer's, where it is built in: what was allocated inside libraries counts too. */
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak)); /* NOLINT: its name */
 
-static bool full;
+static bool full, places_only;
 static double reference_loss;
+static const char *run_file = "run.yaml"; /* what is run: in host memory or through a device's */
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
@@ -45,7 +49,7 @@ static int train(const char *output, bool resume, int64_t stop_after)
 {
     char set[64];
     const char *const sets[] = {set};
-    const longspan_run run = {.path = "run.yaml", .sets = sets, .n_sets = 1, .quiet = true};
+    const longspan_run run = {.path = run_file, .sets = sets, .n_sets = 1, .quiet = true};
     const longspan_train_options options = {.resume = resume, .stop_after = stop_after};
 
     snprintf(set, sizeof set, "output=%s", output);
@@ -56,7 +60,7 @@ static int evaluate(const char *output, double *loss)
 {
     char set[64];
     const char *const sets[] = {set};
-    const longspan_run run = {.path = "run.yaml", .sets = sets, .n_sets = 1, .quiet = true};
+    const longspan_run run = {.path = run_file, .sets = sets, .n_sets = 1, .quiet = true};
     longspan_eval_result result;
 
     snprintf(set, sizeof set, "output=%s", output);
@@ -208,6 +212,7 @@ static int try_fault(void)
         if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) _exit(99);
         close(log);
         alarm(ALARM_S);
+        cmocka_set_test_filter(NULL);
         const int failed = cmocka_run_group_tests(test, NULL, NULL);
         fflush(NULL);
         _exit((failed != 0 ? BAD : 0) + (atomic_load(&fault.fired) == NULL ? NOT_FIRED : 0));
@@ -234,6 +239,7 @@ static void show_bad(int code)
 
 static long next_n(long n)
 {
+    if (!full && strcmp(run_file, "run.yaml") != 0) return 8 * n;
     if (!full) return n < 3 ? n + 1 : 2 * n;
     return n < DENSE ? n + 1 : n + n * 3 / 10;
 }
@@ -270,36 +276,73 @@ static void sweep_places(fault_kind kind)
 static void sweep_kind(fault_kind kind, const char *const *calls, int n_calls)
 {
     n_trials = n_bad = 0;
-    for (int c = 0; c < n_calls; c++) sweep(kind, calls[c], false);
-    sweep(kind, NULL, true);
+    for (int c = 0; c < n_calls && !places_only; c++) sweep(kind, calls[c], false);
+    if (!places_only) sweep(kind, NULL, true);
     if (full) sweep_places(kind);
     print_message("%s: %ld repetitions\n", kinds[kind], n_trials);
     assert_int_equal(n_bad, 0);
 }
 
-static void test_memory(void **state)
+static void sweep_memory(const char *file)
 {
     static const char *const calls[] = {"malloc",  "calloc",    "realloc", "strdup",
                                         "strndup", "newlocale", "mmap"};
-    (void)state;
+    run_file = file;
     sweep_kind(FAULT_MEMORY, calls, sizeof calls / sizeof calls[0]);
 }
 
-static void test_disk(void **state)
+static void sweep_disk(const char *file)
 {
     static const char *const calls[] = {
         "open",  "close",   "fopen",  "fclose", "getline",   "opendir", "readdir", "closedir",
         "read",  "write",   "pread",  "lseek",  "ftruncate", "fsync",   "fstat",   "stat",
         "lstat", "statvfs", "rename", "unlink", "rmdir",     "mkdir"};
-    (void)state;
+    run_file = file;
     sweep_kind(FAULT_DISK, calls, sizeof calls / sizeof calls[0]);
+}
+
+static void sweep_threads(const char *file)
+{
+    static const char *const calls[] = {"pthread_create"};
+    run_file = file;
+    sweep_kind(FAULT_THREAD, calls, 1);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    sweep_memory("run.yaml");
+}
+
+static void test_disk(void **state)
+{
+    (void)state;
+    sweep_disk("run.yaml");
 }
 
 static void test_threads(void **state)
 {
-    static const char *const calls[] = {"pthread_create"};
     (void)state;
-    sweep_kind(FAULT_THREAD, calls, 1);
+    sweep_threads("run.yaml");
+}
+
+static void test_memory_on_device(void **state)
+{
+    (void)state;
+    sweep_memory("device.yaml");
+}
+
+/* What reaches the disk is the same as without a device, but for its profile: only at length. */
+static void test_disk_on_device(void **state)
+{
+    (void)state;
+    if (full) sweep_disk("device.yaml");
+}
+
+static void test_threads_on_device(void **state)
+{
+    (void)state;
+    sweep_threads("device.yaml");
 }
 
 /* ---- the folder ---------------------------------------------------------------------------- */
@@ -317,13 +360,33 @@ static const char tiny_yaml[] = "model: model.yaml\n"
                                 "checkpoint: {every_steps: 2, keep: 1}\n"
                                 "output: run\n";
 
+/* Room for little more than it needs: the plan's check of it counts too. */
+static const char profile_yaml[] =
+    "name: small\n"
+    "emulated: true\n"
+    "places:\n"
+    "  - {kind: hbm, capacity_bytes: {value: 4MiB, source: profile}}\n"
+    "  - {kind: host}\n"
+    "links:\n"
+    "  - {from: host, to: hbm, bytes_per_s: {value: 10e9, source: profile}}\n";
+
+static void put_run_files(void)
+{
+    char text[sizeof tiny_yaml + 64];
+
+    put_text("run.yaml", tiny_yaml);
+    put_text("small.yaml", profile_yaml);
+    snprintf(text, sizeof text, "%shardware: small.yaml\n", tiny_yaml);
+    put_changed("device.yaml", text, "memory: {", "memory: {weights: stream, ring_slots: 2, ");
+}
+
 /* The run without a fault, in a process of its own too: this one stays without threads. */
 static int make_reference(void **state)
 {
     int status = 0;
 
     if (make_scratch(state) != 0 || chdir(scratch) != 0) return -1;
-    put_text("run.yaml", tiny_yaml);
+    put_run_files();
     const pid_t pid = fork();
     if (pid == 0) {
         const outcome_of_run r = run_all(REFERENCE);
@@ -344,10 +407,12 @@ static int make_reference(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_memory_on_device),
+        cmocka_unit_test(test_disk_on_device), cmocka_unit_test(test_threads_on_device),
     };
-    full = argc > 1 && strcmp(argv[1], "full") == 0;
+    places_only = argc > 1 && strcmp(argv[1], "places") == 0;
+    full = places_only || (argc > 1 && strcmp(argv[1], "full") == 0);
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, make_reference, remove_scratch);
 }

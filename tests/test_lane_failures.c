@@ -2,7 +2,9 @@
  * test_lane_failures.c - a failure on any lane ends a pipeline of several segments: the step that
  * failed is named, nobody waits for ever, and the device can be used again or closed.
  *
- * The linker hands ls_ops_run() to this file (--wrap), so that any op fails on demand.
+ * In host memory, and with weights streamed through a device's.  The linker hands ls_ops_run() and
+ * ls_device_submit_copy() to this file (--wrap), so that any op or copy fails on demand; the copies
+ * of this device, which are its own memcpy(), cannot fail by themselves.
  */
 #include <stdatomic.h>
 #include <time.h>
@@ -10,8 +12,9 @@
 
 #include "clock.h"
 #include "model_test.h"
+#include "placement_test.h"
 
-enum { S = 8, ACCUMULATE = 2, ROWS = S * ACCUMULATE, V = 19, ALARM_S = 120 };
+enum { S = 8, ACCUMULATE = 2, ROWS = S * ACCUMULATE, V = 19, ALARM_S = 120, STEPS_MAX = 4096 };
 
 static const ls_segment_kind segments[] = {LS_SEGMENT_STEP, LS_SEGMENT_STEP_SAVE, LS_SEGMENT_STEP,
                                            LS_SEGMENT_STEP_SAVE, LS_SEGMENT_STEP};
@@ -70,6 +73,43 @@ ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_
         atomic_fetch_add(&n_fault_ops, 1) == fault.op_call)
         return fail_now(LS_ERR_DEVICE);
     return __real_ls_ops_run(ops, op, stream, args);
+}
+
+/* By step of the plan: the same in every segment that has it. */
+static struct {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+} copies[STEPS_MAX];
+
+static int segment_submitted; /* place in segments */
+static bool refuse_copy;      /* the fault comes when it is submitted, not when it runs */
+
+/* context: of the copy that is to fail, &fault */
+static ls_status copy(void *context, int64_t step)
+{
+    note_begin((int)plan_at_work->steps[step].lane);
+    if (context == &fault) return fail_now(LS_ERR_DEVICE);
+    memcpy(copies[step].to, copies[step].from, copies[step].bytes);
+    return LS_OK;
+}
+
+ls_status __real_ls_device_submit_copy(ls_device *device, int lane, int64_t tag, void *to,
+                                       const void *from, uint64_t bytes);
+ls_status __wrap_ls_device_submit_copy(ls_device *device, int lane, int64_t tag, void *to,
+                                       const void *from, uint64_t bytes);
+
+ls_status __wrap_ls_device_submit_copy(ls_device *device, int lane, int64_t tag, void *to,
+                                       const void *from, uint64_t bytes)
+{
+    const bool fails = tag == fault.step && segment_submitted == fault.segment;
+
+    if (fails && refuse_copy) return fail_now(LS_ERR_DEVICE);
+    assert_in_range(tag, 0, STEPS_MAX - 1);
+    copies[tag].to = to;
+    copies[tag].from = from;
+    copies[tag].bytes = bytes;
+    return ls_device_submit_call(device, lane, tag, copy, fails ? &fault : NULL, tag);
 }
 /* NOLINTEND(readability-identifier-naming) */
 
@@ -139,7 +179,8 @@ static ls_status end_save(void *context, int64_t chunk)
     return begin_call(context, LS_CALL_SAVE_END, chunk);
 }
 
-static void open_pipeline(model *m)
+/* placement: NULL: all in host memory */
+static void open_pipeline(model *m, const ls_placement *placement)
 {
     static int32_t tokens[ROWS], targets[ROWS];
     static int64_t positions[ROWS], doc_start[ROWS];
@@ -166,7 +207,9 @@ static void open_pipeline(model *m)
         positions[n] = n % S;
         doc_start[n] = n / S * S;
     }
-    open_model_threads(m, &options, &batch, 10000.0, 1);
+    open_model_as(m, &options, &batch, 10000.0,
+                  &(ls_instance_options){
+                      .compute_threads = 1, .optimizer_threads = 1, .placement = placement});
     plan_at_work = &m->instance.plan;
     ls_device_call **calls = m->instance.calls;
     calls[LS_CALL_BATCH] = fill;
@@ -216,6 +259,7 @@ static ls_status submit_all(model *m, job jobs[N_SEGMENTS])
 {
     for (int i = 0; i < N_SEGMENTS; i++) {
         jobs[i] = (job){m, i};
+        segment_submitted = i;
         LS_TRY(ls_instance_submit(&m->instance, segments[i], &jobs[i]));
     }
     return LS_OK;
@@ -231,7 +275,9 @@ static ls_status run_pipeline(model *m)
 static void check_failure(model *m, int segment, int64_t step, int64_t ops_first)
 {
     const ls_plan *plan = &m->instance.plan;
-    const ls_status expected = plan->steps[step].kind == LS_CALL_OP ? LS_ERR_DEVICE : LS_ERR_IO;
+    const ls_call_kind kind = plan->steps[step].kind;
+    const bool of_device = kind == LS_CALL_OP || kind == LS_CALL_COPY;
+    const ls_status expected = of_device ? LS_ERR_DEVICE : LS_ERR_IO;
     char described[192], text[256];
 
     set_fault(plan, segment, step, ops_first);
@@ -240,7 +286,7 @@ static void check_failure(model *m, int segment, int64_t step, int64_t ops_first
     snprintf(text, sizeof text, "%s: injected", described);
     assert_string_equal(ls_error(), text);
     assert_true(atomic_load(&failed));
-    assert_int_equal(atomic_load(&n_begun_after), 0);
+    if (!refuse_copy) assert_int_equal(atomic_load(&n_begun_after), 0);
     assert_int_equal(ls_instance_sync(&m->instance), LS_OK); /* told once, nothing left */
 }
 
@@ -251,13 +297,55 @@ static void any_step_may_fail(void **state)
     model m;
 
     (void)state;
-    open_pipeline(&m);
+    open_pipeline(&m, NULL);
     const ls_plan *plan = &m.instance.plan;
     for (int segment = 1; segment <= 2; segment++) { /* a step that saves, and a plain one */
         const int64_t first = plan->segment_first[segments[segment]];
         for (int64_t s = first; s < first + plan->segment_steps[segments[segment]]; s++)
             check_failure(&m, segment, s, 0);
     }
+    set_fault(plan, 0, -1, 0);
+    assert_int_equal(run_pipeline(&m), LS_OK);
+    close_model(&m);
+}
+
+static void any_step_may_fail_on_a_device(void **state)
+{
+    const ls_placement placement = place_weights(LS_MODE_STREAM, false);
+    model m;
+
+    (void)state;
+    open_pipeline(&m, &placement);
+    const ls_plan *plan = &m.instance.plan;
+    int64_t n_copies[LS_LANE_COUNT] = {0};
+    const int64_t first = plan->segment_first[segments[1]];
+    for (int64_t s = first; s < first + plan->segment_steps[segments[1]]; s++) {
+        const bool is_copy = plan->steps[s].kind == LS_CALL_COPY;
+        if (is_copy) n_copies[plan->steps[s].lane]++;
+        if (is_copy || s % 4 == 0) check_failure(&m, 1, s, 0);
+    }
+    assert_true(n_copies[LS_LANE_COPY_IN] > 8 && n_copies[LS_LANE_COPY_OUT] > 4);
+    set_fault(plan, 0, -1, 0);
+    assert_int_equal(run_pipeline(&m), LS_OK);
+    close_model(&m);
+}
+
+/* A device that does not even take a copy. */
+static void a_copy_may_be_refused(void **state)
+{
+    const ls_placement placement = place_weights(LS_MODE_STREAM, false);
+    model m;
+
+    (void)state;
+    open_pipeline(&m, &placement);
+    const ls_plan *plan = &m.instance.plan;
+    refuse_copy = true;
+    for (int segment = 0; segment <= 2; segment++) {
+        const int64_t first = plan->segment_first[segments[segment]];
+        for (int64_t s = first; s < first + plan->segment_steps[segments[segment]]; s++)
+            if (plan->steps[s].kind == LS_CALL_COPY) check_failure(&m, segment, s, 0);
+    }
+    refuse_copy = false;
     set_fault(plan, 0, -1, 0);
     assert_int_equal(run_pipeline(&m), LS_OK);
     close_model(&m);
@@ -287,7 +375,7 @@ static void a_save_fails_behind_compute(void **state)
     model m;
 
     (void)state;
-    open_pipeline(&m);
+    open_pipeline(&m, NULL);
     const ls_plan *plan = &m.instance.plan;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int segment = 1; segment <= 3; segment += 2)
@@ -302,7 +390,7 @@ static void an_event_fails_behind_compute(void **state)
     model m;
 
     (void)state;
-    open_pipeline(&m);
+    open_pipeline(&m, NULL);
     const ls_plan *plan = &m.instance.plan;
     for (int segment = 0; segment < N_SEGMENTS - 1; segment++) {
         const int64_t next = plan->segment_first[segments[segment + 1]];
@@ -321,7 +409,7 @@ static void a_failed_pipeline_closes(void **state)
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         job jobs[N_SEGMENTS];
         model m;
-        open_pipeline(&m);
+        open_pipeline(&m, NULL);
         const ls_plan *plan = &m.instance.plan;
         set_fault(plan, 1, find_step(plan, 1, kinds[k], LS_OP_adamw), 0);
         (void)submit_all(&m, jobs);
@@ -334,6 +422,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_step_may_fail),
+        cmocka_unit_test(any_step_may_fail_on_a_device),
+        cmocka_unit_test(a_copy_may_be_refused),
         cmocka_unit_test(a_save_fails_behind_compute),
         cmocka_unit_test(an_event_fails_behind_compute),
         cmocka_unit_test(a_failed_pipeline_closes),

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "model_test.h"
-#include "topology.h"
+#include "placement_test.h"
 
 enum { S = 24, SEQUENCES = 2, ACCUMULATE_MAX = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE_MAX };
 enum { STEPS = 3 };
@@ -34,6 +34,7 @@ typedef struct variant {
     ls_dtype dtype;
     bool save_o, save_qkv, tied;
     int64_t accumulate, chunk, query_block, key_block, x_stride;
+    bool layer_major;
 } variant;
 
 static ls_decoder_options make_options(const variant *v)
@@ -52,6 +53,7 @@ static ls_decoder_options make_options(const variant *v)
         .S = S,
         .sequences = SEQUENCES,
         .accumulate = v->accumulate,
+        .layer_major = v->layer_major,
         .chunk = v->chunk,
         .query_block = v->query_block,
         .key_block = v->key_block,
@@ -158,37 +160,24 @@ static void assert_same(const outcome *a, const outcome *b)
     assert_int_equal(a->state, b->state);
 }
 
-/* A machine with device memory behind a link. */
-static void decide(bool coherent, const ls_placement_wish *wish, ls_placement *placement)
-{
-    ls_topology *machine = calloc(1, sizeof *machine);
-
-    assert_non_null(machine);
-    machine->n_places = 2;
-    machine->places[0] = (ls_place){.kind = LS_PLACE_HOST, .name = "host0"};
-    machine->places[1] = (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0"};
-    machine->n_links = 1;
-    machine->links[0] = (ls_link){.from = "host0",
-                                  .to = "hbm0",
-                                  .coherent = ls_quantity_make(coherent, LS_SOURCE_PROFILE, "")};
-    assert_int_equal(ls_placement_decide(machine, wish, placement), LS_OK);
-    free(machine);
-}
-
 /* Blocks that fit each other, so that every class can be cut into tiles. */
 static const variant tiled_variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1},
-    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2},      /* ragged ends: 48 = 4 x 12; o+x/2 */
-    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1}, /* 48 rows: the last chunk has 8 */
-    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3},
+    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1, false},
+    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2, false}, /* ragged ends: 48 = 4 x 12; o+x/2 */
+    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1,
+     false}, /* 48 rows: the last chunk has 8 */
+    {LS_DTYPE_BF16, true, false, true, 2, 8, 24, 16, 2, true},
+    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3, false},
 };
 
 static const variant variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1},  /* everything saved */
-    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3},  /* one block; tied; accumulated; o+x/3 */
-    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1}, /* ragged; nothing saved but x */
-    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2},  /* o+x/2 */
-    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4},
+    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1, false}, /* everything saved */
+    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3,
+     false}, /* one block; tied; accumulated; o+x/3 */
+    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1, false}, /* ragged; nothing saved but x */
+    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2, false},  /* o+x/2 */
+    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4, false},
+    {LS_DTYPE_F32, false, false, true, 2, 16, 24, 16, 3, true}, /* layer by layer */
 };
 
 static void every_mode_gives_the_same_bits(void **state)
@@ -208,7 +197,7 @@ static void every_mode_gives_the_same_bits(void **state)
                         .weights_given = true, .weights = modes[m], .ring_slots = rings[r]};
                     ls_placement placement;
                     if (modes[m] != LS_MODE_STREAM && r > 0) continue;
-                    decide(coherent, &wish, &placement);
+                    decide_placement(coherent, &wish, &placement);
                     for (uint64_t seed = 0; seed < 3; seed++) {
                         run(&variants[i], &placement, seed, &placed);
                         assert_true(placed.hbm_bytes > 0);
@@ -234,7 +223,7 @@ static void tiles_give_the_same_bits(void **state)
             static const ls_tensor_class cut[] = {LS_CLASS_X, LS_CLASS_O, LS_CLASS_KV,
                                                   LS_CLASS_DKV};
             ls_placement placement;
-            decide(i % 2 == 0, &wish, &placement);
+            decide_placement(i % 2 == 0, &wish, &placement);
             for (size_t c = 0; c < sizeof cut / sizeof cut[0]; c++) {
                 placement.classes[cut[c]].place = LS_PLACE_HOST;
                 placement.classes[cut[c]].mode = LS_MODE_STREAM;
@@ -248,6 +237,23 @@ static void tiles_give_the_same_bits(void **state)
             assert_true(placed.hbm_bytes >= least);
             least = placed.hbm_bytes;
         }
+    }
+}
+
+/* Micro-batches one by one or layer by layer: the sums are taken in the same order. */
+static void the_order_of_accumulation_changes_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        variant by_sequence = variants[i], by_layer = variants[i];
+        outcome sequence, layer;
+        by_sequence.accumulate = by_layer.accumulate = ACCUMULATE_MAX;
+        by_sequence.tied = by_layer.tied = false; /* a tied gradient adds up in another order */
+        by_sequence.layer_major = false;
+        by_layer.layer_major = true;
+        run(&by_sequence, NULL, 0, &sequence);
+        run(&by_layer, NULL, 0, &layer);
+        assert_same(&sequence, &layer);
     }
 }
 
@@ -266,7 +272,7 @@ static void every_class_may_be_moved(void **state)
             wish.place_given[class] = true;
             for (int place = LS_PLACE_HBM; place <= LS_PLACE_HOST; place++) {
                 wish.places[class] = (ls_place_kind)place;
-                decide(true, &wish, &placement);
+                decide_placement(true, &wish, &placement);
                 run(&variants[i], &placement, 1, &placed);
                 assert_same(&host, &placed);
             }
@@ -314,7 +320,8 @@ static void every_class_has_a_reason(void **state)
     (void)state;
     for (int coherent = 0; coherent < 2; coherent++)
         for (int large = 0; large < 2; large++) {
-            decide(coherent, &(ls_placement_wish){.weights_too_large = large}, &placement);
+            decide_placement(coherent, &(ls_placement_wish){.weights_too_large = large},
+                             &placement);
             assert_int_equal(placement.classes[LS_CLASS_WEIGHTS].mode,
                              large ? LS_MODE_STREAM : LS_MODE_RESIDENT);
             for (int c = 0; c < LS_CLASS_COUNT; c++)
@@ -332,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(tiles_give_the_same_bits),
+        cmocka_unit_test(the_order_of_accumulation_changes_no_bit),
         cmocka_unit_test(every_class_may_be_moved),
         cmocka_unit_test(senseless_wishes_are_refused),
         cmocka_unit_test(every_class_has_a_reason),

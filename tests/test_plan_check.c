@@ -2,6 +2,7 @@
  * test_plan_check.c - the checker accepts the plans of real decoders, and nothing less: every wait
  * and every carry of them is needed, and every other rule has a plan that breaks it alone.
  */
+#include "placement_test.h"
 #include "plan_test.h"
 
 /* ---- real plans, one thing changed --------------------------------------------------------- */
@@ -91,29 +92,47 @@ static void weaken_each_carry(ls_plan *plan, order_model *m)
     assert_true(races > plan->n_carries);
 }
 
+static void needs_all_it_has(const ls_decoder_options *options, const ls_placement *placement,
+                             bool and_its_carries)
+{
+    ls_decoder decoder;
+    ls_plan plan;
+
+    build_placed_plan(options, placement, &decoder, &plan);
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++) assert_true(plan.segment_steps[s] > 0);
+    assert_int_equal(check_verdict(&plan), VERDICT_OK);
+
+    order_model m = open_order_model(&plan, 2);
+    waits_copy copy = copy_waits(&plan);
+    assert_true(plan.n_waits > 0 && plan.n_carries > 0);
+    assert_false(find_race(&m, -1));
+    remove_each_wait(&plan, &m, &copy);
+    if (and_its_carries) weaken_each_carry(&plan, &m);
+    free_waits(&copy);
+    close_order_model(&m);
+    ls_plan_free(&plan);
+    ls_decoder_free(&decoder);
+}
+
 static void real_plans_need_all_they_have(void **state)
 {
     const ls_decoder_options shapes[] = {grouped_options(), tied_options(), saved_options()};
 
     (void)state;
-    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
-        ls_decoder decoder;
-        ls_plan plan;
-        build_plan(&shapes[i], &decoder, &plan);
-        for (int s = 0; s < LS_SEGMENT_COUNT; s++) assert_true(plan.segment_steps[s] > 0);
-        assert_int_equal(check_verdict(&plan), VERDICT_OK);
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) needs_all_it_has(&shapes[i], NULL, true);
+}
 
-        order_model m = open_order_model(&plan, 2);
-        waits_copy copy = copy_waits(&plan);
-        assert_true(plan.n_waits > 0 && plan.n_carries > 0);
-        assert_false(find_race(&m, -1));
-        remove_each_wait(&plan, &m, &copy);
-        weaken_each_carry(&plan, &m);
-        free_waits(&copy);
-        close_order_model(&m);
-        ls_plan_free(&plan);
-        ls_decoder_free(&decoder);
-    }
+static void plans_with_copies_need_all_they_have(void **state)
+{
+    static const ls_place_mode modes[] = {LS_MODE_STREAM, LS_MODE_RESIDENT, LS_MODE_DIRECT};
+    const ls_decoder_options shapes[] = {grouped_options(), tied_options(), saved_options()};
+
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++)
+        for (int64_t mode = 0; mode < COUNT_OF(modes); mode++) {
+            const ls_placement placement = place_weights(modes[mode], (i + mode) % 2 == 0);
+            needs_all_it_has(&shapes[i], &placement, i == mode);
+        }
 }
 
 /* ---- one small plan, one rule broken ------------------------------------------------------- */
@@ -553,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_plans_need_all_they_have),
+        cmocka_unit_test(plans_with_copies_need_all_they_have),
         cmocka_unit_test(each_broken_rule_is_named),
         cmocka_unit_test(waits_of_no_step_do_not_matter),
         cmocka_unit_test(limits_hold_for_all_arenas_of_a_place),

@@ -26,10 +26,12 @@ typedef struct plan_size {
     int64_t kept_units; /* of arena 0, where persistent tensors lie side by side */
     int32_t kept_tensors;
     int32_t shared_tensors; /* others; they lie one over the other in arena 1 */
+    int32_t slot_tensors;   /* others; instead: they lie in arena 1, in slots side by side */
 } plan_size;
 
-static const plan_size small = {10, 5, 4, 8, 3, 3};
-static const plan_size large = {40, 15, 6, 30, 12, 0};
+static const plan_size small = {10, 5, 4, 8, 3, 3, 0};
+static const plan_size large = {40, 15, 6, 30, 12, 0, 0};
+static const plan_size staged = {30, 12, 6, 8, 3, 0, 8};
 
 /* ---- a plan without allocations ------------------------------------------------------------ */
 
@@ -89,6 +91,22 @@ static void add_tensor(drawn_plan *p, int32_t arena, int64_t first, int64_t end)
     snprintf(t->tensor.name, sizeof t->tensor.name, "t%d", p->plan.n_tensors++);
 }
 
+/* A slot's tensors lie on the same bytes and are one group. */
+static void draw_slots(drawn_plan *p, dice *d, int32_t n_tensors)
+{
+    int64_t at = 0;
+
+    while (n_tensors > 0 && at < SHARED_UNITS) {
+        const int64_t room = SHARED_UNITS - at, end = at + 1 + below(d, room < 3 ? room : 3);
+        const int32_t first = p->plan.n_tensors, n = 1 + (int32_t)below(d, 3);
+        for (int32_t i = 0; i < n && n_tensors > 0; i++, n_tensors--) {
+            add_tensor(p, 1, at, end);
+            p->tensors[first + i].group = first;
+        }
+        at = end;
+    }
+}
+
 static void draw_tensors(drawn_plan *p, dice *d, const plan_size *size)
 {
     p->arenas[0] = (ls_plan_arena){LS_PLACE_HOST, (uint64_t)size->kept_units * UNIT};
@@ -104,9 +122,10 @@ static void draw_tensors(drawn_plan *p, dice *d, const plan_size *size)
         const int64_t first = below(d, SHARED_UNITS);
         add_tensor(p, 1, first, first + 1 + below(d, SHARED_UNITS - first));
     }
-    p->plan.n_groups = p->plan.n_tensors;
     for (int32_t t = 0; t < p->plan.n_tensors; t++)
         if (chance(d, 30)) p->tensors[t].group = (int32_t)below(d, t + 1);
+    draw_slots(p, d, size->slot_tensors);
+    p->plan.n_groups = p->plan.n_tensors;
 }
 
 /* A part of a tensor; of what persists no longer than a segment only what it wrote is read. */
@@ -414,15 +433,15 @@ static void longer_successions_show_nothing_new(void **state)
     assert_true(races > 100 && searched - races > 100);
 }
 
-/* What the planner orders is ordered, whatever the steps are.  (It knows tensors, not bytes: layout
- * lets no two lanes share any.) */
+/* What the planner orders is ordered, whatever the steps are.  (It knows tensors and slots, no
+ * other bytes in common: layout lets no two lanes share any.) */
 static void planned_waits_leave_no_race(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < PLANS / 4; seed++) {
         dice d = {seed, 0};
         drawn_plan p;
-        plan_size size = seed % 2 ? small : large;
+        plan_size size = seed % 3 == 0 ? small : seed % 3 == 1 ? large : staged;
         size.shared_tensors = 0;
         draw_plan(&p, &d, &size);
         p.plan.waits = NULL;

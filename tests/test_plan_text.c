@@ -2,6 +2,7 @@
  * test_plan_text.c - plans survive being written and read, field by field; anything else that looks
  * like a plan is refused with the line it stands on.
  */
+#include "placement_test.h"
 #include "plan_test.h"
 #include "plan_text.h"
 
@@ -34,7 +35,8 @@ static bool same_tensor(const ls_plan_tensor *a, const ls_plan_tensor *b)
     return strcmp(x->name, y->name) == 0 && x->n_dims == y->n_dims &&
            memcmp(x->dims, y->dims, sizeof x->dims) == 0 && x->dtype == y->dtype &&
            x->role == y->role && x->layer == y->layer && x->param == y->param &&
-           x->persistent == y->persistent && same_span(a->span, b->span) && a->group == b->group;
+           x->persistent == y->persistent && same_span(a->span, b->span) && a->group == b->group &&
+           a->source == b->source;
 }
 
 /* Args of any op, by their tables; host calls have none. */
@@ -109,6 +111,29 @@ static void freeze_norms(void *context, const char *name, ls_param *param)
     param->lr_scale = 0.1f; /* no short binary fraction */
 }
 
+static void survives(const ls_decoder_options *options, const ls_placement *placement)
+{
+    ls_decoder decoder;
+    ls_plan plan, read;
+    size_t bytes, again_bytes;
+
+    build_placed_plan(options, placement, &decoder, &plan);
+    char *text = write_plan(&plan, &bytes);
+    read_plan(text, bytes, &read);
+    assert_true(same_plan(&plan, &read));
+    if (ls_plan_check(&read, NULL) != LS_OK) fail_msg("%s", ls_error());
+    char *again = write_plan(&read, &again_bytes);
+    assert_string_equal(text, again);
+    const bool has_copies =
+        placement != NULL && placement->classes[LS_CLASS_WEIGHTS].mode == LS_MODE_RESIDENT;
+    assert_true((strstr(text, " of=") != NULL) == has_copies);
+    free(text);
+    free(again);
+    ls_plan_free(&read);
+    ls_plan_free(&plan);
+    ls_decoder_free(&decoder);
+}
+
 static void real_plans_survive(void **state)
 {
     ls_decoder_options options[] = {grouped_options(), tied_options(), saved_options(),
@@ -119,21 +144,11 @@ static void real_plans_survive(void **state)
     options[4].param_rule = freeze_norms;
     options[4].window = 5;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        ls_decoder decoder;
-        ls_plan plan, read;
-        size_t bytes, again_bytes;
-        build_plan(&options[i], &decoder, &plan);
-        char *text = write_plan(&plan, &bytes);
-        read_plan(text, bytes, &read);
-        assert_true(same_plan(&plan, &read));
-        if (ls_plan_check(&read, NULL) != LS_OK) fail_msg("%s", ls_error());
-        char *again = write_plan(&read, &again_bytes);
-        assert_string_equal(text, again);
-        free(text);
-        free(again);
-        ls_plan_free(&read);
-        ls_plan_free(&plan);
-        ls_decoder_free(&decoder);
+        survives(&options[i], NULL);
+        for (ls_place_mode mode = 0; mode < LS_MODE_COUNT; mode++) {
+            const ls_placement placement = place_weights(mode, mode == LS_MODE_STREAM);
+            survives(&options[i], &placement);
+        }
     }
 }
 
@@ -167,6 +182,7 @@ static bool change_tensor(ls_plan *plan, int which)
     case 8: t->tensor.persistent = !t->tensor.persistent; return true;
     case 9: t->group++; return true;
     case 10: t->tensor.n_dims = 3, t->tensor.dims[2] = 1; return true;
+    case 11: t->source = 0; return true;
     default: return false;
     }
 }

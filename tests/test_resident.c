@@ -1,5 +1,6 @@
 /*
- * test_resident.c - the program's memory is its plan's, and a constant.
+ * test_resident.c - the program's memory is its plan's, and a constant: that of the host, and where
+ * a device's is emulated, both.
  *
  * The same model runs on batches of few tokens and of many, cut into 16 chunks each, so that both
  * plans have about 3000 steps.  What the first run is resident with beyond its plan is the
@@ -38,26 +39,37 @@ static const char one_step_yaml[] = "model: wide.yaml\n"
                                     "steps: 1\n"
                                     "eval: {every_steps: 1, tokens: 256}\n";
 
+static const char profile_yaml[] =
+    "name: roomy\n"
+    "emulated: true\n"
+    "places:\n"
+    "  - {kind: hbm, capacity_bytes: {value: 1GiB, source: profile}}\n"
+    "  - {kind: host}\n"
+    "links:\n"
+    "  - {from: host, to: hbm, bytes_per_s: {value: 10e9, source: profile}}\n";
+
 typedef struct footprint {
     uint64_t plan, resident; /* bytes; the peak of the resident set */
 } footprint;
 
-static uint64_t read_plan_bytes(const char *output)
+static uint64_t read_bytes(const char *output, const char *key)
 {
     char *text = need_bytes(at("%s/run.json", output), NULL);
-    const char *key = strstr(text, "\"host_bytes\":");
+    const char *place = strstr(text, key);
 
-    assert_non_null(key);
-    const uint64_t bytes = strtoull(key + strlen("\"host_bytes\":"), NULL, 10);
+    assert_non_null(place);
+    const uint64_t bytes = strtoull(place + strlen(key), NULL, 10);
     free(text);
     return bytes;
 }
 
-/* Train with these batches: sequences=N, tokens, chunk and query block. */
-static footprint measure(const char *precision, const char *output, const char *const batch[4])
+/* Train with these batches: sequences=N, tokens, chunk and query block.
+ *   hardware  "cpu", or with a second arena */
+static footprint measure(const char *precision, const char *hardware, const char *output,
+                         const char *const batch[4])
 {
-    char sets[7][64];
-    const char *argv[2 * 7 + 5] = {PROGRAM, "train", "run.yaml", "--quiet"};
+    char sets[8][64];
+    const char *argv[2 * 8 + 5] = {PROGRAM, "train", "run.yaml", "--quiet"};
     struct rusage usage;
     int status = 0;
 
@@ -68,26 +80,30 @@ static footprint measure(const char *precision, const char *output, const char *
     snprintf(sets[4], sizeof sets[4], "sequence.chunk=%s", batch[2]);
     snprintf(sets[5], sizeof sets[5], "sequence.query_block=%s", batch[3]);
     snprintf(sets[6], sizeof sets[6], "memory.save=x+qkv+o");
-    for (int i = 0; i < 7; i++) {
+    snprintf(sets[7], sizeof sets[7], "hardware=%s", hardware);
+    for (int i = 0; i < 8; i++) {
         argv[4 + 2 * i] = "--set";
         argv[5 + 2 * i] = sets[i];
     }
     const pid_t pid = start(argv);
     assert_int_equal(wait4(pid, &status, 0, &usage), pid);
     if (status != 0) fail_msg("%s", need_bytes(at("stderr.txt"), NULL));
-    return (footprint){read_plan_bytes(output), (uint64_t)usage.ru_maxrss * 1024};
+    const uint64_t hbm = read_bytes(output, "\"hbm_bytes\":");
+    assert_true((hbm > 0) == (strcmp(hardware, "cpu") != 0));
+    return (footprint){hbm + read_bytes(output, "\"host_bytes\":"),
+                       (uint64_t)usage.ru_maxrss * 1024};
 }
 
-static void check_footprint(const char *precision)
+static void check_footprint(const char *precision, const char *hardware)
 {
     static const char *const few[] = {"16", "8", "8", "8"};
     static const char *const many[] = {"256", "128", "auto", "auto"}; /* chunks of 2048 rows */
-    const footprint small = measure(precision, "few", few);
-    const footprint large = measure(precision, "many", many);
+    const footprint small = measure(precision, hardware, "few", few);
+    const footprint large = measure(precision, hardware, "many", many);
     const uint64_t constant = small.resident - small.plan;
 
-    print_message("%s: plan %.1f MiB, resident %.1f MiB; plan %.1f MiB, resident %.1f MiB\n",
-                  precision, (double)small.plan / MiB, (double)small.resident / MiB,
+    print_message("%s, %s: plan %.1f MiB, resident %.1f MiB; plan %.1f MiB, resident %.1f MiB\n",
+                  precision, hardware, (double)small.plan / MiB, (double)small.resident / MiB,
                   (double)large.plan / MiB, (double)large.resident / MiB);
     assert_true(large.plan >= PLAN_BYTES_LEAST);
     assert_in_range(small.resident, small.plan, small.plan + CONSTANT_MAX);
@@ -99,13 +115,19 @@ static void check_footprint(const char *precision)
 static void test_bf16(void **state)
 {
     (void)state;
-    check_footprint("bf16");
+    check_footprint("bf16", "cpu");
 }
 
 static void test_fp32(void **state)
 {
     (void)state;
-    check_footprint("fp32");
+    check_footprint("fp32", "cpu");
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    check_footprint("bf16", "roomy.yaml");
 }
 
 static int make_wide(void **state)
@@ -113,6 +135,7 @@ static int make_wide(void **state)
     if (make_scratch(state) != 0) return -1;
     put_text(at("wide.yaml"), wide_yaml);
     put_text(at("run.yaml"), one_step_yaml);
+    put_text(at("roomy.yaml"), profile_yaml);
     return 0;
 }
 
@@ -121,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp32),
+        cmocka_unit_test(test_device),
     };
 #if LS_SANITIZED
     puts("a sanitizer's own memory would be counted: skipped");

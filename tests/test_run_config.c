@@ -278,8 +278,6 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"precision: fp8\n", LS_ERR_INVALID, "'fp8' is not known"},
         {"precision:\n", LS_ERR_INVALID, "r.yaml:5: precision: has no value; allowed: bf16, fp32"},
         /* known, but not in this version */
-        {"batch: {accumulate_order: layer}\n", LS_ERR_UNSUPPORTED,
-         "'layer' is not supported by this version; allowed now: auto, sequence"},
         {"optimizer: {moments: q8}\n", LS_ERR_UNSUPPORTED, "'q8' is not supported"},
         {"optimizer: {gradients: bf16}\n", LS_ERR_UNSUPPORTED, "allowed now: fp32"},
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},

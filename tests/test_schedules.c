@@ -1,15 +1,18 @@
 /*
- * test_schedules.c - whatever the lanes' speeds, the results are the same bits.
+ * test_schedules.c - whatever the lanes' speeds, and whether tensors lie in host memory or pass
+ * through a device's, the results are the same bits.
  *
  * Segments follow each other without a pause, as in training: steps, steps that save, evaluations,
  * a drain.  The linker hands ls_ops_run() to this file (--wrap), which delays ops at random, as the
- * calls of the plan are delayed; so lanes overtake each other in every way the plan allows.
+ * calls of the plan are delayed, and copies by the clock that throttles them; so lanes overtake
+ * each other in every way the plan allows.
  *
  *   test_schedules [RUNS [SEED]]
  */
 #include <time.h>
 
 #include "model_test.h"
+#include "placement_test.h"
 
 enum { S = 8, ACCUMULATE = 2, V = 19, STEPS_MAX = 16 };
 
@@ -50,6 +53,31 @@ ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_
     return __real_ls_ops_run(ops, op, stream, args);
 }
 /* NOLINTEND(readability-identifier-naming) */
+
+/* By the bytes per second of a lane the clock knows which one it is asked for, once that has
+ * copied: one wakes late by at least a second, the other by less than a nanosecond. */
+#define IN_BYTES_PER_S  1.0
+#define OUT_BYTES_PER_S 1e18
+
+static _Thread_local int copy_lane = LS_LANE_COPY_IN;
+
+/* Before the copy. */
+static uint64_t copy_now(void *context)
+{
+    (void)context;
+    delay(copy_lane);
+    return 0;
+}
+
+/* After it. */
+static void copy_sleep(void *context, uint64_t ns)
+{
+    (void)context;
+    copy_lane = ns >= 1000000000 ? LS_LANE_COPY_IN : LS_LANE_COPY_OUT;
+    delay(copy_lane);
+}
+
+static const ls_device_clock copy_clock = {copy_now, copy_sleep, NULL};
 
 /* ---- one succession of segments ------------------------------------------------------------ */
 
@@ -179,15 +207,23 @@ static uint64_t hash_state(const run *r)
     return hash;
 }
 
-/* All segments; with pauses, every lane is idle between two of them. */
-static results run_all(const ls_decoder_options *options, uint64_t seed, bool pauses)
+/* All segments; with pauses, every lane is idle between two of them.
+ *   placement  NULL: all in host memory */
+static results run_all(const ls_decoder_options *options, const ls_placement *placement,
+                       uint64_t seed, bool pauses)
 {
     static const model_batch none = {S * ACCUMULATE, NULL, NULL, NULL, NULL};
     run r;
     job jobs[N_SEGMENTS];
 
     memset(&r, 0, sizeof r);
-    open_model_threads(&r.m, options, &none, 10000.0, 1);
+    open_model_as(&r.m, options, &none, 10000.0,
+                  &(ls_instance_options){.compute_threads = 1,
+                                         .optimizer_threads = 1,
+                                         .placement = placement,
+                                         .in_bytes_per_s = IN_BYTES_PER_S,
+                                         .out_bytes_per_s = OUT_BYTES_PER_S,
+                                         .clock = &copy_clock});
     ls_device_call **calls = r.m.instance.calls;
     calls[LS_CALL_BATCH] = fill;
     calls[LS_CALL_LOSS] = collect;
@@ -197,6 +233,7 @@ static results run_all(const ls_decoder_options *options, uint64_t seed, bool pa
     calls[LS_CALL_SAVE] = save;
     calls[LS_CALL_SAVE_END] = end_save;
     ls_weights_random(&r.m.instance, 11, 0.1);
+    assert_int_equal(ls_instance_fill_copies(&r.m.instance), LS_OK);
 
     delay_seed = seed;
     slow_lane = (int)(seed % (LS_LANE_COUNT + 1)); /* LS_LANE_COUNT: none is */
@@ -237,18 +274,30 @@ static ls_decoder_options make_options(int shape)
     return o;
 }
 
+/* By turns: host memory; streamed, resident and direct weights, the link coherent or not. */
+static const ls_placement *choose_placement(uint64_t seed, ls_placement *placement)
+{
+    static const ls_place_mode modes[] = {LS_MODE_STREAM, LS_MODE_RESIDENT, LS_MODE_STREAM,
+                                          LS_MODE_DIRECT};
+
+    if (seed % 5 == 0) return NULL;
+    *placement = place_weights(modes[seed % 5 - 1], seed % 5 == 1);
+    return placement;
+}
+
 static void results_do_not_depend_on_speed(void **state)
 {
     (void)state;
     for (int shape = 0; shape < 3; shape++) {
         const ls_decoder_options options = make_options(shape);
-        const results expected = run_all(&options, 0, true);
+        const results expected = run_all(&options, NULL, 0, true);
         assert_int_equal(expected.n_saves, 4);
         assert_int_equal(expected.n_steps, N_SEGMENTS - 1);
         assert_true(expected.saved[0] != expected.saved[1]);
         for (int i = 0; i < (n_runs + 2) / 3; i++) {
             const uint64_t seed = base_seed + (uint64_t)i;
-            const results r = run_all(&options, seed, false);
+            ls_placement placement;
+            const results r = run_all(&options, choose_placement(seed, &placement), seed, false);
             if (memcmp(&r, &expected, sizeof r) != 0)
                 fail_msg("shape %d: results differ: test_schedules 1 %llu", shape,
                          (unsigned long long)seed);

@@ -53,6 +53,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .S = c->sequence_tokens,
                                 .sequences = c->sequences,
                                 .accumulate = c->accumulate,
+                                .layer_major = choices->layer_major,
                                 .chunk = choices->chunk,
                                 .query_block = choices->query_block,
                                 .key_block = choices->query_block,
@@ -246,6 +247,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     made.chunk = smaller(made.chunk, made.query_block);
     made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
     LS_TRY(check_plan_size(config, model, &made));
+    made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
     made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
     made.save_qkv = config->save == LS_SAVE_X_QKV_O;
     if (train && config->save == LS_SAVE_AUTO)

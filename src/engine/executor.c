@@ -72,6 +72,17 @@ static void end_carries(const ls_executor *e, ls_segment_kind segment)
     }
 }
 
+/* A step that was not taken: the device has failed before, or refuses this one. */
+static ls_status fail_submit(ls_executor *e, int64_t index, ls_status status)
+{
+    char step[TEXT_BYTES], why[TEXT_BYTES];
+
+    snprintf(why, sizeof why, "%s", ls_error());
+    LS_TRY(ls_executor_sync(e));
+    ls_plan_describe_step(e->plan, index, step, sizeof step);
+    return LS_FAIL(status, "%s: %s", step, why);
+}
+
 ls_status ls_executor_submit(ls_executor *executor, ls_segment_kind segment, void *job)
 {
     const ls_plan *plan = executor->plan;
@@ -84,7 +95,8 @@ ls_status ls_executor_submit(ls_executor *executor, ls_segment_kind segment, voi
             LS_TRY(ls_executor_sync(executor));
             return LS_FAIL(LS_ERR_STOPPED, "asked to stop");
         }
-        if (submit_step(executor, i, job) != LS_OK) return ls_executor_sync(executor);
+        const ls_status status = submit_step(executor, i, job);
+        if (status != LS_OK) return fail_submit(executor, i, status);
         committed = committed || plan->steps[i].commit;
     }
     end_carries(executor, segment);

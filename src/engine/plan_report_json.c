@@ -102,7 +102,7 @@ static ls_status add_choices(const ls_plan_report *r, cJSON *json)
                : add_null(object, "ring_slots"));
     LS_TRY(save_known ? add_text(object, "save", ls_choices_save_name(c))
                       : add_null(object, "save"));
-    LS_TRY(add_text(object, "accumulate_order", "sequence"));
+    LS_TRY(add_text(object, "accumulate_order", c->layer_major ? "layer" : "sequence"));
     LS_TRY(ls_json_add(object, "threads", threads));
     LS_TRY(add_threads(threads, "compute", c->compute_threads));
     LS_TRY(add_threads(threads, "optimizer", c->optimizer_threads));

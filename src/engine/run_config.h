@@ -77,7 +77,7 @@ typedef struct ls_run_config {
     int64_t window; /* tokens; 0: as the model says */
 
     int64_t sequences, accumulate; /* per micro-batch; micro-batches per step */
-    int accumulate_order;          /* 0 auto, 1 sequence: this version has the one order */
+    int accumulate_order;          /* 0 auto, 1 sequence, 2 layer */
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;

@@ -81,8 +81,8 @@ static const ls_run_field fields[] = {
      .about = "per micro-batch"},
     {"batch.accumulate", LS_RUN_WHOLE, AT(accumulate), "1", .least = 1, .most = 1 << 20,
      .about = "micro-batches per optimizer step"},
-    {"batch.accumulate_order", LS_RUN_WORD, AT(accumulate_order), "auto", SOME_WORDS(orders, 2),
-     .about = "which loop is the outer one"},
+    {"batch.accumulate_order", LS_RUN_WORD, AT(accumulate_order), "auto", WORDS(orders),
+     .resume = LS_RUN_MAY_REPLAN, .about = "which loop is the outer one"},
 
     {"optimizer.lr", LS_RUN_REAL, AT(schedule.lr), "3e-3", REALS(.above = true, .most = 100),
      .about = "learning rate after warm-up"},

@@ -46,6 +46,7 @@ static ls_status add_choices(const ls_choices *c, cJSON *state)
     LS_TRY(add_number(choices, "chunk", c->chunk));
     LS_TRY(add_number(choices, "query_block", c->query_block));
     LS_TRY(add_number(choices, "loss_rows", c->loss_rows));
+    LS_TRY(ls_json_add(choices, "layer_major", cJSON_CreateBool(c->layer_major)));
     LS_TRY(ls_json_add(choices, "save_o", cJSON_CreateBool(c->save_o)));
     LS_TRY(ls_json_add(choices, "save_qkv", cJSON_CreateBool(c->save_qkv)));
     const char *weights = ls_mode_name(c->placement.classes[LS_CLASS_WEIGHTS].mode);
@@ -166,6 +167,7 @@ ls_status ls_run_state_read_choices(const char *name, const cJSON *state, ls_cho
     LS_TRY(ls_json_get_whole(name, o, "chunk", 1, LS_JSON_WHOLE_MAX, &read.chunk));
     LS_TRY(ls_json_get_whole(name, o, "query_block", 1, LS_JSON_WHOLE_MAX, &read.query_block));
     LS_TRY(ls_json_get_whole(name, o, "loss_rows", 1, LS_JSON_WHOLE_MAX, &read.loss_rows));
+    LS_TRY(ls_json_get_bool(name, o, "layer_major", &read.layer_major));
     LS_TRY(ls_json_get_bool(name, o, "save_o", &read.save_o));
     LS_TRY(ls_json_get_bool(name, o, "save_qkv", &read.save_qkv));
     LS_TRY(read_weights(name, o, &read.placement));

@@ -21,13 +21,19 @@
 
 /* ---- calls of the plan, on the lanes' threads ---------------------------------------------- */
 
-static ls_loader_batch batch_tensors(const ls_trainer *t)
+static ls_loader_batch batch_tensors(const ls_trainer *t, int64_t micro_batch)
 {
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
-    return (ls_loader_batch){.tokens = ls_instance_tensor(&t->instance, in->tokens),
-                             .targets = ls_instance_tensor(&t->instance, in->targets),
-                             .positions = ls_instance_tensor(&t->instance, in->positions),
-                             .doc_start = ls_instance_tensor(&t->instance, in->doc_start)};
+    const int64_t first = ls_decoder_batch_first(&t->instance.decoder, micro_batch);
+    int32_t *tokens = ls_instance_tensor(&t->instance, in->tokens);
+    int32_t *targets = ls_instance_tensor(&t->instance, in->targets);
+    int64_t *positions = ls_instance_tensor(&t->instance, in->positions);
+    int64_t *doc_start = ls_instance_tensor(&t->instance, in->doc_start);
+
+    return (ls_loader_batch){.tokens = tokens + first,
+                             .targets = targets + first,
+                             .positions = positions + first,
+                             .doc_start = doc_start + first};
 }
 
 /* Rows behind the last sequence of a short evaluation batch: each its own document, no label. */
@@ -63,7 +69,7 @@ static ls_status fill_batch(void *context, int64_t micro_batch)
     ls_trainer_job *job = context;
     const ls_trainer *t = job->trainer;
     const ls_decoder_options *o = &t->instance.decoder.options;
-    const ls_loader_batch batch = batch_tensors(t);
+    const ls_loader_batch batch = batch_tensors(t, micro_batch);
     const int64_t first = micro_batch * o->sequences;
     const int64_t left = job->sequences_left - first;
     const ls_loader_range range = {.first_sequence = job->first_sequence + first,
@@ -81,11 +87,13 @@ static ls_status collect_losses(void *context, int64_t micro_batch)
     const ls_trainer *t = job->trainer;
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
     const ls_decoder_options *o = &t->instance.decoder.options;
+    const int64_t first = ls_decoder_batch_first(&t->instance.decoder, micro_batch);
+    const float *nll = ls_instance_tensor(&t->instance, in->nll);
+    const int32_t *targets = ls_instance_tensor(&t->instance, in->targets);
+    const int64_t *positions = ls_instance_tensor(&t->instance, in->positions);
 
-    (void)micro_batch;
-    ls_loss_stats_add(job->losses, ls_instance_tensor(&t->instance, in->nll),
-                      ls_instance_tensor(&t->instance, in->targets),
-                      ls_instance_tensor(&t->instance, in->positions), o->S * o->sequences);
+    ls_loss_stats_add(job->losses, nll + first, targets + first, positions + first,
+                      o->S * o->sequences);
     return LS_OK;
 }
 

@@ -29,6 +29,7 @@ struct ls_checkpoint_saver;
 typedef struct ls_choices {
     int64_t chunk, query_block, loss_rows;
     bool save_o, save_qkv;
+    bool layer_major;                       /* batch.accumulate_order */
     int compute_threads, optimizer_threads; /* 0: all cores */
     ls_placement placement;                 /* bits do not depend on it */
 } ls_choices;

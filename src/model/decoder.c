@@ -115,7 +115,7 @@ static void add_per_layer(builder *b, int32_t *tensors, size_t saved_offset, ls_
     for (int32_t l = 0; l < b->o->shape.L; l++) {
         if (*(const bool *)((const char *)&b->saves[l] + saved_offset)) {
             snprintf(layer_name, sizeof layer_name, "%s.%d", name, l);
-            tensors[l] = add_tensor(b, role, l, dtype, b->T, columns, layer_name);
+            tensors[l] = add_tensor(b, role, l, dtype, b->axis_rows, columns, layer_name);
             continue;
         }
         if (shared < 0) shared = add_tensor(b, role, -1, dtype, shared_rows, columns, name);
@@ -152,8 +152,14 @@ static void add_layer_inputs(builder *b)
             snprintf(name, sizeof name, "x.%d", l);
         else
             snprintf(name, sizeof name, "x.+%d", l - group_start(b, l));
-        b->x[l] = add_tensor(b, LS_ROLE_X, l, o->dtype, b->T, o->shape.D, name);
+        b->x[l] = add_tensor(b, LS_ROLE_X, l, o->dtype, b->axis_rows, o->shape.D, name);
     }
+}
+
+/* Tiles of a tensor with the rows of all micro-batches, each of which must begin a tile. */
+static int64_t tiles_of_axis(const builder *b, int64_t tile_rows)
+{
+    return tile_rows > 0 && (b->axis_rows == b->T || b->T % tile_rows == 0) ? tile_rows : 0;
 }
 
 static void add_activations(builder *b)
@@ -163,14 +169,14 @@ static void add_activations(builder *b)
     const int64_t HK = s->H * s->K, GK = s->G * s->K, block = o->query_block, C = o->chunk;
     const ls_dtype dtype = o->dtype;
 
-    cut_tensors_by(b, b->chunk_tiles);
+    cut_tensors_by(b, tiles_of_axis(b, b->chunk_tiles));
     add_layer_inputs(b);
-    cut_tensors_by(b, block);
+    cut_tensors_by(b, tiles_of_axis(b, block));
     add_per_layer(b, b->q, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, block, HK, "q");
-    cut_tensors_by(b, b->key_tiles);
+    cut_tensors_by(b, tiles_of_axis(b, b->key_tiles));
     add_per_layer(b, b->k, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "k");
     add_per_layer(b, b->v, offsetof(ls_layer_save, qkv), LS_ROLE_KV, dtype, b->T, GK, "v");
-    cut_tensors_by(b, block);
+    cut_tensors_by(b, tiles_of_axis(b, block));
     add_per_layer(b, b->attn, offsetof(ls_layer_save, o), LS_ROLE_O, dtype, block, HK, "o");
     add_per_layer(b, b->lse, offsetof(ls_layer_save, o), LS_ROLE_O, LS_DTYPE_F32, block, s->H,
                   "lse");
@@ -202,8 +208,8 @@ static void add_gradients(builder *b)
     const ls_dtype dtype = o->dtype;
     int64_t largest = 1;
 
-    cut_tensors_by(b, b->chunk_tiles);
-    b->dx = add_tensor(b, LS_ROLE_X, -1, dtype, b->T, s->D, "dx");
+    cut_tensors_by(b, tiles_of_axis(b, b->chunk_tiles));
+    b->dx = add_tensor(b, LS_ROLE_X, -1, dtype, b->axis_rows, s->D, "dx");
     cut_tensors_by(b, b->key_tiles);
     b->dk = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dk");
     b->dv = add_tensor(b, LS_ROLE_DKV, -1, LS_DTYPE_F32, b->T, GK, "dv");
@@ -235,11 +241,11 @@ static void add_inputs(builder *b)
     const ls_decoder_options *o = b->o;
     ls_decoder_inputs *in = &b->decoder->inputs;
 
-    in->tokens = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->T, 0, "tokens");
-    in->targets = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->T, 0, "targets");
-    in->positions = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "positions");
-    in->doc_start = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->T, 0, "doc_start");
-    in->nll = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, b->T, 0, "nll");
+    in->tokens = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->axis_rows, 0, "tokens");
+    in->targets = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I32, b->axis_rows, 0, "targets");
+    in->positions = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->axis_rows, 0, "positions");
+    in->doc_start = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_I64, b->axis_rows, 0, "doc_start");
+    in->nll = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, b->axis_rows, 0, "nll");
     in->rope_table = add_tensor(b, LS_ROLE_BATCH, -1, LS_DTYPE_F32, o->S, o->shape.K, "rope.table");
     in->control = in->loss_scale = -1;
     if (o->train) {
@@ -254,25 +260,67 @@ static void add_inputs(builder *b)
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-static void emit_micro_batch(builder *b, int32_t micro_batch, bool train)
+static void emit_batch(builder *b, int32_t micro_batch, bool train)
 {
     const ls_decoder_inputs *in = &b->decoder->inputs;
-    const int32_t inputs[] = {in->tokens, in->targets, in->positions, in->doc_start,
-                              train ? in->loss_scale : -1};
-    const int32_t results[] = {in->nll, in->targets, in->positions};
+    const int32_t rows[] = {in->tokens, in->targets, in->positions, in->doc_start};
 
     b->phase = LS_PHASE_BATCH;
-    emit_host(b, LS_CALL_BATCH, micro_batch, LS_ACCESS_WRITE, inputs, 5);
-    emit_forward(b);
+    emit_host_rows(b, LS_CALL_BATCH, micro_batch, LS_ACCESS_WRITE, rows, 4,
+                   train ? in->loss_scale : -1);
+}
+
+static void emit_losses(builder *b, int32_t micro_batch, bool train)
+{
+    const ls_decoder_inputs *in = &b->decoder->inputs;
+    const int32_t rows[] = {in->nll, in->targets, in->positions};
+
     emit_loss(b, train);
-    emit_host(b, LS_CALL_LOSS, micro_batch, LS_ACCESS_READ, results, 3);
-    if (train) emit_backward(b);
+    emit_host_rows(b, LS_CALL_LOSS, micro_batch, LS_ACCESS_READ, rows, 3, -1);
+}
+
+static void begin_micro_batch(builder *b, int64_t micro_batch)
+{
+    b->axis_first = b->o->layer_major ? micro_batch * b->T : 0;
+}
+
+/* Micro-batches [first, end), all of them through a layer before the next. */
+static void emit_micro_batches(builder *b, int32_t first, int32_t end, bool train)
+{
+    const int32_t L = (int32_t)b->o->shape.L;
+
+    for (int32_t mb = first; mb < end; mb++) {
+        begin_micro_batch(b, mb);
+        emit_batch(b, mb, train);
+    }
+    for (int32_t layer = -1; layer < L; layer++)
+        for (int32_t mb = first; mb < end; mb++) {
+            begin_micro_batch(b, mb);
+            if (layer < 0)
+                emit_embedding(b);
+            else
+                emit_layer(b, layer, false);
+        }
+    for (int32_t mb = first; mb < end; mb++) {
+        begin_micro_batch(b, mb);
+        emit_losses(b, mb, train);
+    }
+    for (int32_t layer = L - 1; layer >= -1 && train; layer--)
+        for (int32_t mb = first; mb < end; mb++) {
+            begin_micro_batch(b, mb);
+            if (layer >= 0)
+                emit_layer_backward(b, layer);
+            else
+                emit_embedding_backward(b);
+        }
 }
 
 static void emit_step(builder *b)
 {
+    const int32_t n = (int32_t)b->o->accumulate, at_once = b->o->layer_major ? n : 1;
+
     memset(b->grad_written, 0, (size_t)b->decoder->n_params * sizeof *b->grad_written);
-    for (int32_t mb = 0; mb < b->o->accumulate; mb++) emit_micro_batch(b, mb, true);
+    for (int32_t mb = 0; mb < n; mb += at_once) emit_micro_batches(b, mb, mb + at_once, true);
     emit_update(b);
 }
 
@@ -289,7 +337,7 @@ static void emit_segments(builder *b)
         emit_save(b);
     }
     ls_tape_begin_segment(b->tape, LS_SEGMENT_EVAL);
-    emit_micro_batch(b, 0, false);
+    emit_micro_batches(b, 0, 1, false);
 }
 
 static ls_status check_options(const ls_decoder_options *o)
@@ -384,6 +432,7 @@ ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decode
     o->chunk = smaller(o->chunk, o->query_block);
     o->loss_rows = smaller(o->loss_rows, b.T);
 
+    b.axis_rows = o->layer_major ? b.T * o->accumulate : b.T;
     if (o->query_block % o->chunk == 0) b.chunk_tiles = o->chunk;
     if (b.chunk_tiles > 0 && o->key_block % o->chunk == 0) b.key_tiles = o->key_block;
 
@@ -399,6 +448,11 @@ ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decode
     ls_tape_check(&built.tape);
     *decoder = built;
     return LS_OK;
+}
+
+int64_t ls_decoder_batch_first(const ls_decoder *d, int64_t micro_batch)
+{
+    return d->options.layer_major ? micro_batch * d->options.S * d->options.sequences : 0;
 }
 
 void ls_decoder_free(ls_decoder *decoder)

@@ -3,7 +3,9 @@
  *
  * One call builds the whole tape: the parameter table, every activation, and the segments
  *
- *   step        for each micro-batch: batch, forward, loss, backward;  then norm, update
+ *   step        for each micro-batch: batch, forward, loss, backward;  then norm, update;
+ *               layer by layer for all of them, if layer_major: each is then a range of one token
+ *               axis, and inputs, saved tensors and dx have the rows of all; the sums are the same
  *   step+save   the same, and the state before it is written meanwhile
  *   eval        batch, forward, loss (no gradients)
  *   drain       the state is written
@@ -60,6 +62,7 @@ typedef struct ls_decoder_options {
     ls_dtype dtype;             /* of weights and activations: BF16 or F32 */
     int64_t S, sequences;       /* tokens per sequence, sequences per micro-batch */
     int64_t accumulate;         /* micro-batches per step */
+    bool layer_major;           /* all of them through a layer before the next; else one by one */
     int64_t chunk, query_block; /* rows; the last of each may be shorter */
     int64_t key_block;          /* keys per attention call; 0: all that a block needs */
     int64_t loss_rows;          /* rows of a logits tile */
@@ -74,7 +77,8 @@ typedef struct ls_decoder_options {
     void *param_context;
 } ls_decoder_options;
 
-/* The tensors that others fill or read. */
+/* The tensors that others fill or read; T: all micro-batches if layer_major, and a BATCH or LOSS
+ * call works on the rows of its own. */
 typedef struct ls_decoder_inputs {
     int32_t tokens, targets;      /* [T] i32 */
     int32_t positions, doc_start; /* [T] i64 */
@@ -102,6 +106,9 @@ typedef struct ls_decoder {
 ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder);
 
 void ls_decoder_free(ls_decoder *decoder);
+
+/* The row of tokens, targets, positions, doc_start and nll at which a micro-batch begins. */
+int64_t ls_decoder_batch_first(const ls_decoder *decoder, int64_t micro_batch);
 
 #define LS_DECODER_SAVED_MAX 4 /* tensors saved for each parameter, at most */
 

@@ -29,7 +29,7 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
     const layer_params *p = &b->layers[layer];
     const ls_decoder_shape *s = &b->o->shape;
     const int64_t n = chunk.n;
-    const ls_view dx = rows_view(b, (row_tensor){b->dx, 0}, chunk);
+    const ls_view dx = rows_view(b, axis_rows(b, b->dx), chunk);
     const ls_view act = head_rows(b, b->act, n), h2 = head_rows(b, b->h2, n);
     const ls_view d_act = head_rows(b, b->d_act, n), dh = head_rows(b, b->dh, n);
     const ls_view dgate = head_rows(b, b->dgate, n), dup = head_rows(b, b->dup, n);
@@ -79,12 +79,12 @@ static void emit_attention_backward(builder *b, int32_t layer, token_range block
              (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
                          rows_view(b, (row_tensor){b->dv, 0}, part),
                          rows_view(b, q_rows(b, layer, block), block),
-                         rows_view(b, (row_tensor){b->k[layer], 0}, part),
-                         rows_view(b, (row_tensor){b->v[layer], 0}, part),
+                         rows_view(b, key_rows(b, layer, b->k[layer]), part),
+                         rows_view(b, key_rows(b, layer, b->v[layer]), part),
                          rows_view(b, (row_tensor){b->d_o, block.first}, block),
                          rows_view(b, lse_rows(b, layer, block), block),
                          rows_view(b, (row_tensor){b->delta, block.first}, block),
-                         rows_view(b, (row_tensor){b->decoder->inputs.doc_start, 0}, block),
+                         rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block),
                          ls_view_none()});
     }
 }
@@ -95,7 +95,7 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     const layer_params *p = &b->layers[layer];
     const ls_decoder_shape *s = &b->o->shape;
     const int64_t n = chunk.n;
-    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view x = rows_view(b, axis_rows(b, b->x[layer]), chunk);
     const ls_view h = head_rows(b, b->h, n), r1 = head_rows(b, b->r1, n);
     const ls_view dq = head_rows(b, b->dqkv_q, n), dk = head_rows(b, b->dqkv_k, n);
     const ls_view dv = head_rows(b, b->dqkv_v, n), dh = head_rows(b, b->dh, n);
@@ -115,7 +115,7 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     emit_linear_dw(b, p->wq, dq, h, n);
     emit_linear_dw(b, p->wk, dk, h, n);
     emit_linear_dw(b, p->wv, dv, h, n);
-    emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, chunk), true, p->norm1, dh, x, r1,
+    emit_rmsnorm_backward(b, rows_view(b, axis_rows(b, b->dx), chunk), true, p->norm1, dh, x, r1,
                           n);
 }
 
@@ -141,7 +141,7 @@ static void emit_block_backward(builder *b, int32_t layer, token_range block)
     }
 }
 
-static void emit_layer_backward(builder *b, int32_t layer)
+static void emit_blocks_backward(builder *b, int32_t layer)
 {
     const token_range all = {0, b->T};
     const int64_t size = b->o->query_block;
@@ -158,7 +158,7 @@ static void emit_layer_backward(builder *b, int32_t layer)
     b->layer = b->chunk = -1;
 }
 
-static void emit_embedding_backward(builder *b)
+void emit_embedding_backward(builder *b)
 {
     const ls_decoder_shape *s = &b->o->shape;
     const ls_param *embed = &b->decoder->params[b->embed];
@@ -171,8 +171,8 @@ static void emit_embedding_backward(builder *b)
         const ls_op_args args = {
             .embedding_backward = {.N = chunk.n, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
         emit(b, LS_OP_embedding_backward, &args,
-             (ls_view[]){grad, rows_view(b, (row_tensor){b->dx, 0}, chunk),
-                         rows_view(b, (row_tensor){b->decoder->inputs.tokens, 0}, chunk)});
+             (ls_view[]){grad, rows_view(b, axis_rows(b, b->dx), chunk),
+                         rows_view(b, axis_rows(b, b->decoder->inputs.tokens), chunk)});
     }
     b->grad_written[b->embed] = true;
 }
@@ -183,14 +183,11 @@ static void emit_rebuild(builder *b, int32_t last)
     for (int32_t layer = group_start(b, last); layer < last; layer++) emit_layer(b, layer, true);
 }
 
-void emit_backward(builder *b)
+void emit_layer_backward(builder *b, int32_t layer)
 {
     const int32_t top = (int32_t)b->o->shape.L - 1;
 
     b->phase = LS_PHASE_BACKWARD;
-    for (int32_t layer = top; layer >= 0; layer--) {
-        if (layer < top && b->saves[layer + 1].x) emit_rebuild(b, layer);
-        emit_layer_backward(b, layer);
-    }
-    emit_embedding_backward(b);
+    if (layer < top && b->saves[layer + 1].x) emit_rebuild(b, layer);
+    emit_blocks_backward(b, layer);
 }

@@ -31,7 +31,10 @@ typedef struct builder {
     ls_decoder *decoder;
     ls_tape *tape;
     const ls_decoder_options *o;
-    int64_t T; /* rows of the token axis */
+    int64_t T; /* rows of a micro-batch; blocks and chunks are counted within it */
+    /* The token axis of what is kept of every micro-batch (layer by layer; else of one), and where
+     * the micro-batch at work begins on it. */
+    int64_t axis_rows, axis_first;
     /* Rows that chunks and blocks of keys never straddle; 0: they are not multiples of a chunk. */
     int64_t chunk_tiles, key_tiles;
     ls_status status;
@@ -64,6 +67,10 @@ void cut_tensors_by(builder *b, int64_t tile_rows);
 int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int64_t rows,
                    int64_t columns, const char *name);
 ls_view rows_view(const builder *b, row_tensor rows, token_range range);
+/* The rows of the micro-batch at work, of a tensor that has the whole axis. */
+row_tensor axis_rows(const builder *b, int32_t tensor);
+/* The same of keys or values, which do if they are saved. */
+row_tensor key_rows(const builder *b, int32_t layer, int32_t tensor);
 ls_view head_rows(const builder *b, int32_t tensor, int64_t n); /* rows [0, n) of a chunk tensor */
 ls_view whole(const builder *b, int32_t tensor);
 ls_view weight(const builder *b, int32_t param);
@@ -73,6 +80,9 @@ void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands)
 /* Host work that reads or writes whole tensors; those that are -1 do not exist. */
 void emit_host(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
                const int32_t *tensors, int n);
+/* The same on rows of the micro-batch at work, and one whole tensor (-1: none). */
+void emit_host_rows(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
+                    const int32_t *tensors, int n, int32_t whole_tensor);
 void emit_zero(builder *b, ls_view y);
 void emit_add(builder *b, ls_view y, ls_view a, ls_view other);
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n);
@@ -95,7 +105,7 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
     .accumulate = (part).first > 0, .dtype = (b)->o->dtype
 
 /* ---- parts ---- */
-void emit_forward(builder *b); /* embedding and all layers */
+void emit_embedding(builder *b);
 /* Layer's output from its input: all of it, or (rebuild) the dense work alone if O is saved. */
 void emit_layer(builder *b, int32_t layer, bool rebuild);
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
@@ -105,7 +115,9 @@ void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, 
 /* y, h2, gate, up, act of a chunk from x and O (the dense work after attention) */
 void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o);
 void emit_loss(builder *b, bool with_gradient);
-void emit_backward(builder *b); /* all layers and the embedding */
+/* A layer; before the last of a group, the inputs of the group's layers. */
+void emit_layer_backward(builder *b, int32_t layer);
+void emit_embedding_backward(builder *b);
 void emit_update(builder *b);
 void emit_save(builder *b);
 

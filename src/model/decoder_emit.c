@@ -34,6 +34,16 @@ ls_view rows_view(const builder *b, row_tensor rows, token_range range)
     return ls_view_rows(b->tape, rows.tensor, range.first - rows.base, range.n);
 }
 
+row_tensor axis_rows(const builder *b, int32_t tensor)
+{
+    return (row_tensor){tensor, -b->axis_first};
+}
+
+row_tensor key_rows(const builder *b, int32_t layer, int32_t tensor)
+{
+    return (row_tensor){tensor, b->saves[layer].qkv ? -b->axis_first : 0};
+}
+
 ls_view head_rows(const builder *b, int32_t tensor, int64_t n)
 {
     return rows_view(b, (row_tensor){tensor, 0}, (token_range){0, n});
@@ -88,6 +98,27 @@ void emit_host(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
     if (b->status == LS_OK) b->status = ls_tape_add_call(b->tape, &call);
 }
 
+void emit_host_rows(builder *b, ls_call_kind kind, int32_t chunk, ls_access access,
+                    const int32_t *tensors, int n, int32_t whole_tensor)
+{
+    const token_range all = {0, b->T};
+    ls_call call = {.kind = kind,
+                    .phase = b->phase,
+                    .layer = b->layer,
+                    .chunk = chunk,
+                    .commit = b->phase == LS_PHASE_UPDATE};
+
+    for (int i = 0; i < n; i++) {
+        call.operands[call.n_operands] = rows_view(b, axis_rows(b, tensors[i]), all);
+        call.access[call.n_operands++] = (uint8_t)access;
+    }
+    if (whole_tensor >= 0) {
+        call.operands[call.n_operands] = whole(b, whole_tensor);
+        call.access[call.n_operands++] = (uint8_t)access;
+    }
+    if (b->status == LS_OK) b->status = ls_tape_add_call(b->tape, &call);
+}
+
 static int64_t elements(const builder *b, ls_view view)
 {
     if (b->status != LS_OK) return 0;
@@ -127,7 +158,7 @@ void emit_rope(builder *b, ls_view y, ls_view x, token_range range, int64_t head
     const ls_decoder_inputs *in = &b->decoder->inputs;
     emit(b, LS_OP_rope, &args,
          (ls_view[]){y, x, whole(b, in->rope_table),
-                     rows_view(b, (row_tensor){in->positions, 0}, range)});
+                     rows_view(b, axis_rows(b, in->positions), range)});
 }
 
 /* [out, in] of a weight matrix */

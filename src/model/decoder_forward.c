@@ -12,17 +12,17 @@
 
 row_tensor q_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->q[layer], b->saves[layer].qkv ? 0 : block.first};
+    return (row_tensor){b->q[layer], b->saves[layer].qkv ? -b->axis_first : block.first};
 }
 
 row_tensor o_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->attn[layer], b->saves[layer].o ? 0 : block.first};
+    return (row_tensor){b->attn[layer], b->saves[layer].o ? -b->axis_first : block.first};
 }
 
 row_tensor lse_rows(const builder *b, int32_t layer, token_range block)
 {
-    return (row_tensor){b->lse[layer], b->saves[layer].o ? 0 : block.first};
+    return (row_tensor){b->lse[layer], b->saves[layer].o ? -b->axis_first : block.first};
 }
 
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
@@ -30,7 +30,7 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
 {
     const ls_decoder_shape *s = &b->o->shape;
     const layer_params *p = &b->layers[layer];
-    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view x = rows_view(b, axis_rows(b, b->x[layer]), chunk);
     const ls_view h = head_rows(b, b->h, chunk.n);
 
     emit_rmsnorm(b, h, head_rows(b, b->r1, chunk.n), x, p->norm1, chunk.n);
@@ -40,8 +40,8 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
         emit_rope(b, rows, rows, chunk, s->H, false);
     }
     if (with_kv) {
-        const ls_view k = rows_view(b, (row_tensor){b->k[layer], 0}, chunk);
-        const ls_view v = rows_view(b, (row_tensor){b->v[layer], 0}, chunk);
+        const ls_view k = rows_view(b, key_rows(b, layer, b->k[layer]), chunk);
+        const ls_view v = rows_view(b, key_rows(b, layer, b->v[layer]), chunk);
         emit_linear(b, k, h, p->wk, chunk.n, b->o->dtype);
         emit_rope(b, k, k, chunk, s->G, false);
         emit_linear(b, v, h, p->wv, chunk.n, b->o->dtype);
@@ -61,12 +61,12 @@ void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, 
                                                        .last = first + part.n == keys.n}};
         const bool one_part = part.n == keys.n;
         emit(b, LS_OP_attention_forward, &args,
-             (ls_view[]){rows_view(b, o, block), rows_view(b, lse, block),
-                         one_part ? ls_view_none() : head_rows(b, b->o_acc, block.n),
-                         rows_view(b, q, block), rows_view(b, (row_tensor){b->k[layer], 0}, part),
-                         rows_view(b, (row_tensor){b->v[layer], 0}, part),
-                         rows_view(b, (row_tensor){b->decoder->inputs.doc_start, 0}, block),
-                         ls_view_none()});
+             (ls_view[]){
+                 rows_view(b, o, block), rows_view(b, lse, block),
+                 one_part ? ls_view_none() : head_rows(b, b->o_acc, block.n),
+                 rows_view(b, q, block), rows_view(b, key_rows(b, layer, b->k[layer]), part),
+                 rows_view(b, key_rows(b, layer, b->v[layer]), part),
+                 rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block), ls_view_none()});
     }
 }
 
@@ -74,7 +74,7 @@ void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)
 {
     const layer_params *p = &b->layers[layer];
     const int64_t n = chunk.n;
-    const ls_view x = rows_view(b, (row_tensor){b->x[layer], 0}, chunk);
+    const ls_view x = rows_view(b, axis_rows(b, b->x[layer]), chunk);
     const ls_view proj = head_rows(b, b->proj, n), y = head_rows(b, b->y, n);
     const ls_view h2 = head_rows(b, b->h2, n);
     const ls_view gate = head_rows(b, b->gate, n), up = head_rows(b, b->up, n);
@@ -100,6 +100,7 @@ void emit_layer(builder *b, int32_t layer, bool rebuild)
     const token_range all = {0, b->T};
     const bool attend = !(rebuild && b->saves[layer].o);
 
+    b->phase = rebuild ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD;
     b->layer = layer;
     b->recompute = rebuild;
     for (int64_t q0 = 0; q0 < b->T; q0 += b->o->query_block) {
@@ -119,7 +120,7 @@ void emit_layer(builder *b, int32_t layer, bool rebuild)
             emit_mlp_inputs(b, layer, chunk, o);
             emit_linear(b, proj, head_rows(b, b->act, chunk.n), b->layers[layer].down, chunk.n,
                         b->o->dtype);
-            emit_add(b, rows_view(b, (row_tensor){b->x[layer + 1], 0}, chunk),
+            emit_add(b, rows_view(b, axis_rows(b, b->x[layer + 1]), chunk),
                      head_rows(b, b->y, chunk.n), proj);
         }
     }
@@ -127,7 +128,7 @@ void emit_layer(builder *b, int32_t layer, bool rebuild)
     b->recompute = false;
 }
 
-void emit_forward(builder *b)
+void emit_embedding(builder *b)
 {
     const ls_decoder_shape *s = &b->o->shape;
     const token_range all = {0, b->T};
@@ -138,10 +139,9 @@ void emit_forward(builder *b)
         const ls_op_args args = {
             .embedding_forward = {.N = chunk.n, .D = s->D, .V = s->V, .dtype = b->o->dtype}};
         emit(b, LS_OP_embedding_forward, &args,
-             (ls_view[]){rows_view(b, (row_tensor){b->x[0], 0}, chunk), weight(b, b->embed),
-                         rows_view(b, (row_tensor){b->decoder->inputs.tokens, 0}, chunk)});
+             (ls_view[]){rows_view(b, axis_rows(b, b->x[0]), chunk), weight(b, b->embed),
+                         rows_view(b, axis_rows(b, b->decoder->inputs.tokens), chunk)});
     }
-    for (int32_t layer = 0; layer < s->L; layer++) emit_layer(b, layer, false);
 }
 
 /* Rows [first, first + loss_rows), but no more than its chunk has. */
@@ -162,7 +162,7 @@ void emit_loss(builder *b, bool with_gradient)
     for (int64_t first = 0; first < b->T;) {
         const token_range tile = cut_tile(b, first);
         const int64_t n = tile.n;
-        const ls_view x = rows_view(b, (row_tensor){b->x[s->L], 0}, tile);
+        const ls_view x = rows_view(b, axis_rows(b, b->x[s->L]), tile);
         const ls_view h = head_rows(b, b->loss_h, n), r = head_rows(b, b->loss_r, n);
         const ls_view logits = head_rows(b, b->logits, n);
         const ls_view dlogits = with_gradient ? head_rows(b, b->dlogits, n) : ls_view_none();
@@ -173,16 +173,16 @@ void emit_loss(builder *b, bool with_gradient)
         emit_linear(b, logits, h, b->head, n, LS_DTYPE_F32);
         const ls_op_args args = {.cross_entropy = {.N = n, .V = s->V, .dtype = b->o->dtype}};
         emit(b, LS_OP_cross_entropy, &args,
-             (ls_view[]){dlogits, rows_view(b, (row_tensor){in->nll, 0}, tile), logits,
-                         rows_view(b, (row_tensor){in->targets, 0}, tile),
+             (ls_view[]){dlogits, rows_view(b, axis_rows(b, in->nll), tile), logits,
+                         rows_view(b, axis_rows(b, in->targets), tile),
                          with_gradient ? whole(b, b->decoder->inputs.loss_scale) : ls_view_none()});
         if (!with_gradient) continue;
 
         const ls_view dh = head_rows(b, b->loss_dh, n);
         emit_linear_dx(b, dh, dlogits, b->head, n, LS_DTYPE_F32, false);
         emit_linear_dw(b, b->head, dlogits, h, n);
-        emit_rmsnorm_backward(b, rows_view(b, (row_tensor){b->dx, 0}, tile), false, b->final_norm,
-                              dh, x, r, n);
+        emit_rmsnorm_backward(b, rows_view(b, axis_rows(b, b->dx), tile), false, b->final_norm, dh,
+                              x, r, n);
     }
     b->chunk = -1;
 }

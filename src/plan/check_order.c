@@ -32,10 +32,20 @@ typedef struct access_pair {
     int64_t any, write; /* -1: none */
 } access_pair;
 
+/* A step's use of atoms of which some need proof: few, and looked at again for every wait that may
+ * be spare. */
+typedef struct cross_use {
+    int64_t first, end; /* atoms */
+    int32_t tensor;
+    bool writes;
+} cross_use;
+
 typedef struct order_check {
     const ls_plan *plan;
     const ls_atoms *atoms;
     int64_t *cross;                        /* [n atoms + 1] how many before it cross lanes */
+    cross_use *uses;                       /* step by step */
+    int64_t *use_first;                    /* [n_steps + 1] of a step, in uses */
     lane_clock *own, *across;              /* [n_steps] of the segment itself; of the one before */
     access_pair *latest[LS_SEGMENT_COUNT]; /* [n cross, LS_LANE_COUNT] so far, then in all of it */
     int64_t lane_last[LS_SEGMENT_COUNT][LS_LANE_COUNT]; /* -1: none */
@@ -88,6 +98,32 @@ static bool operand_crosses(const order_check *c, int64_t operand)
            c->cross[c->atoms->first[operand]] < c->cross[c->atoms->end[operand]];
 }
 
+static ls_status list_cross_uses(order_check *c)
+{
+    const ls_plan *plan = c->plan;
+    int64_t n = 0;
+
+    for (int64_t s = 0; s < plan->n_steps; s++)
+        for (int32_t i = 0; i < plan->steps[s].n_operands; i++)
+            n += operand_crosses(c, plan->steps[s].first_operand + i);
+    c->uses = malloc(((size_t)n + 1) * sizeof *c->uses);
+    c->use_first = malloc(((size_t)plan->n_steps + 1) * sizeof *c->use_first);
+    if (c->uses == NULL || c->use_first == NULL)
+        return LS_FAIL(LS_ERR_NO_MEMORY, "check of %lld operands", (long long)n);
+    n = 0;
+    for (int64_t s = 0; s < plan->n_steps; s++) {
+        const ls_step *step = &plan->steps[s];
+        c->use_first[s] = n;
+        for (int64_t i = step->first_operand; i < step->first_operand + step->n_operands; i++)
+            if (operand_crosses(c, i))
+                c->uses[n++] =
+                    (cross_use){c->atoms->first[i], c->atoms->end[i], plan->operands[i].tensor,
+                                (plan->operands[i].access & LS_ACCESS_WRITE) != 0};
+    }
+    c->use_first[plan->n_steps] = n;
+    return LS_OK;
+}
+
 /* ---- clocks -------------------------------------------------------------------------------- */
 
 static const lane_clock nothing = {{-1, -1, -1, -1, -1, -1}};
@@ -138,19 +174,17 @@ typedef struct conflict {
 static bool find_conflict(const order_check *c, int64_t index, const access_pair *latest,
                           const lane_clock *over, conflict *found)
 {
-    const ls_step *step = &c->plan->steps[index];
+    const ls_lane own = c->plan->steps[index].lane;
 
-    for (int64_t i = step->first_operand; i < step->first_operand + step->n_operands; i++) {
-        const ls_step_operand *o = &c->plan->operands[i];
-        const bool writes = (o->access & LS_ACCESS_WRITE) != 0;
-        if (!operand_crosses(c, i)) continue;
-        for (int64_t a = c->atoms->first[i]; a < c->atoms->end[i]; a++) {
+    for (int64_t n = c->use_first[index]; n < c->use_first[index + 1]; n++) {
+        const cross_use *use = &c->uses[n];
+        for (int64_t a = use->first; a < use->end; a++) {
             const int64_t x = cross_index(c, a);
             for (int lane = 0; x >= 0 && lane < LS_LANE_COUNT; lane++) {
                 const access_pair *pair = &latest[x * LS_LANE_COUNT + lane];
-                const int64_t at = writes ? pair->any : pair->write;
-                if (lane == (int)step->lane || at <= over->step[lane]) continue;
-                *found = (conflict){at, a, o->tensor};
+                const int64_t at = use->writes ? pair->any : pair->write;
+                if (lane == (int)own || at <= over->step[lane]) continue;
+                *found = (conflict){at, a, use->tensor};
                 return true;
             }
         }
@@ -160,16 +194,16 @@ static bool find_conflict(const order_check *c, int64_t index, const access_pair
 
 static void note_accesses(order_check *c, int64_t index, access_pair *latest)
 {
-    const ls_step *step = &c->plan->steps[index];
+    const ls_lane own = c->plan->steps[index].lane;
 
-    for (int64_t i = step->first_operand; i < step->first_operand + step->n_operands; i++) {
-        if (!operand_crosses(c, i)) continue;
-        for (int64_t a = c->atoms->first[i]; a < c->atoms->end[i]; a++) {
+    for (int64_t n = c->use_first[index]; n < c->use_first[index + 1]; n++) {
+        const cross_use *use = &c->uses[n];
+        for (int64_t a = use->first; a < use->end; a++) {
             const int64_t x = cross_index(c, a);
             if (x < 0) continue;
-            access_pair *pair = &latest[x * LS_LANE_COUNT + (int64_t)step->lane];
+            access_pair *pair = &latest[x * LS_LANE_COUNT + (int64_t)own];
             pair->any = index;
-            if (c->plan->operands[i].access & LS_ACCESS_WRITE) pair->write = index;
+            if (use->writes) pair->write = index;
         }
     }
 }
@@ -323,6 +357,8 @@ static ls_status allocate(order_check *c)
 static void free_all(order_check *c)
 {
     free(c->cross);
+    free(c->uses);
+    free(c->use_first);
     free(c->own);
     free(c->across);
     free(c->wait_is_needed);
@@ -334,6 +370,7 @@ static ls_status open_check(const ls_plan *plan, const ls_atoms *atoms, order_ch
 {
     *c = (order_check){.plan = plan, .atoms = atoms, .all_there = true};
     LS_TRY(find_cross_atoms(c));
+    LS_TRY(list_cross_uses(c));
     LS_TRY(allocate(c));
     return order_all(c);
 }

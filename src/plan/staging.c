@@ -216,10 +216,13 @@ static void take_slot(staging *s, ls_visit *v, slot_queue *queue, int32_t n_slot
     queue->oldest = (queue->oldest + 1) % n_slots;
     queue->n_free--;
     v->in_slot = find_stand_in(s, v->unit, v->slot);
-    if (v->reads_in && s->status == LS_OK)
-        add_copy(s, (ls_view){v->in_slot, v->held_from, v->held_to - v->held_from},
-                 part_of(ls_visits_view(&s->visits, v->unit), v->held_from, v->held_to),
+    if (v->reads_in && s->status == LS_OK) {
+        const ls_view unit = ls_visits_view(&s->visits, v->unit);
+        const bool nothing = v->held_from == v->held_to; /* then the check shall say so */
+        const uint64_t from = v->held_from, to = nothing ? unit.bytes : v->held_to;
+        add_copy(s, (ls_view){v->in_slot, from, to - from}, part_of(unit, from, to),
                  &s->tape->calls[v->first], ls_visits_tensor(&s->visits, v->unit)->layer);
+    }
 }
 
 /* Visits that wait for slots take what is free, and are copied in if they must read. */
@@ -352,6 +355,7 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
     ls_tape_begin_segment(&s->out->tape, segment);
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
         if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
+        LS_TRY(s->status); /* who could not enter has no slot */
         add_substituted(s, c);
         refresh_mirrors(s, &s->tape->calls[c]);
         copy_out(s, c, &n_out);

@@ -177,25 +177,35 @@ static ls_status count_slots(ls_visits *v)
 
 /* ---- visits -------------------------------------------------------------------------------- */
 
-/* What host memory holds of a unit: all of it, if another lane wrote it or it outlives segments;
- * else what visits before have written. */
+/* Widen [*from, *to), which may be empty, to hold another range. */
+static void widen(uint64_t *from, uint64_t *to, uint64_t other_from, uint64_t other_to)
+{
+    if (other_from >= other_to) return;
+    const bool empty = *from >= *to;
+    if (empty || other_from < *from) *from = other_from;
+    if (empty || other_to > *to) *to = other_to;
+}
+
+/* What host memory holds of a unit: all of what outlives segments; else what other lanes and the
+ * visit before have written. */
 static void find_held(const ls_visits *v, ls_visit *visit)
 {
     const int32_t t = v->unit_tensor[visit->unit];
-    const ls_visit *before = visit->before >= 0 ? &v->visits[visit->before] : NULL;
+    const ls_view unit = ls_visits_view(v, visit->unit);
+    const uint64_t end = unit.offset + unit.bytes;
+    const uint64_t from = v->given_from[t] > unit.offset ? v->given_from[t] : unit.offset;
+    const uint64_t to = v->given_to[t] < end ? v->given_to[t] : end;
 
-    visit->held_to = ls_visits_view(v, visit->unit).bytes;
-    if (visit->given >= 0 || v->tape->tensors[t].persistent || before == NULL) return;
-    visit->held_from = before->held_from;
-    visit->held_to = before->held_to;
-    if (!before->writes) return;
-    if (before->before < 0 && before->given < 0) { /* nobody before it */
-        visit->held_from = before->from;
-        visit->held_to = before->to;
+    if (v->tape->tensors[t].persistent) {
+        visit->held_to = unit.bytes;
         return;
     }
-    if (before->from < visit->held_from) visit->held_from = before->from;
-    if (before->to > visit->held_to) visit->held_to = before->to;
+    if (visit->before >= 0) {
+        const ls_visit *before = &v->visits[visit->before];
+        widen(&visit->held_from, &visit->held_to, before->held_from, before->held_to);
+        if (before->writes) widen(&visit->held_from, &visit->held_to, before->from, before->to);
+    }
+    if (from < to) widen(&visit->held_from, &visit->held_to, from - unit.offset, to - unit.offset);
 }
 
 static ls_status begin_visit(ls_visits *v, int32_t unit, int32_t pass, int64_t call)
@@ -324,7 +334,11 @@ static void end_visits(ls_visits *v, const ls_call *call, int64_t index)
             assert(v->current[unit] < 0 || !v->pools[v->pool_of[t]].tiled);
             v->current[unit] = -1;
         }
-        if (call->access[i] & LS_ACCESS_WRITE) v->written[t] = index;
+        if (call->access[i] & LS_ACCESS_WRITE) {
+            const ls_view *view = &call->operands[i];
+            v->written[t] = index;
+            widen(&v->given_from[t], &v->given_to[t], view->offset, view->offset + view->bytes);
+        }
         if (call->access[i] & LS_ACCESS_READ) v->read[t] = index;
     }
 }
@@ -412,7 +426,10 @@ static void forget_visits(ls_visits *v)
     v->n_visits = 0;
     for (int32_t unit = 0; unit < v->n_units; unit++)
         v->current[unit] = v->first_visit[unit] = v->last_visit[unit] = -1;
-    for (int32_t t = 0; t < v->tape->n_tensors; t++) v->written[t] = v->read[t] = -1;
+    for (int32_t t = 0; t < v->tape->n_tensors; t++) {
+        v->written[t] = v->read[t] = -1;
+        v->given_from[t] = v->given_to[t] = 0;
+    }
     for (int role = 0; role < LS_ROLE_COUNT; role++) v->role_begins[role] = -1;
     for (int32_t p = 0; p < v->n_pools; p++) v->n_kept[p] = 0;
 }
@@ -445,8 +462,10 @@ static ls_status open_tables(ls_visits *v)
     v->unit_bytes = malloc((n + 1) * sizeof *v->unit_bytes);
     v->written = malloc((n + 1) * sizeof *v->written);
     v->read = malloc((n + 1) * sizeof *v->read);
+    v->given_from = malloc((n + 1) * sizeof *v->given_from);
+    v->given_to = malloc((n + 1) * sizeof *v->given_to);
     if (v->pool_of == NULL || v->unit_first == NULL || v->unit_bytes == NULL ||
-        v->written == NULL || v->read == NULL)
+        v->written == NULL || v->read == NULL || v->given_from == NULL || v->given_to == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "visits of %zu tensors", n);
     cut_tensors(v);
 
@@ -489,6 +508,8 @@ void ls_visits_close(ls_visits *v)
     free(v->current);
     free(v->written);
     free(v->read);
+    free(v->given_from);
+    free(v->given_to);
     free(v->next_use);
     free(v->soonest);
     memset(v, 0, sizeof *v);

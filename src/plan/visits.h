@@ -27,8 +27,8 @@ typedef struct ls_visit {
     int64_t first, last; /* calls of the tape */
     int64_t last_write;  /* it is copied out after that, while others still read it; -1: none */
     int64_t given;       /* the call of another lane that wrote the tensor before it, -1: none */
-    /* Bytes of the unit: what host memory holds of it when the visit begins, and what the visit has
-     * written, if it writes; neither has gaps. */
+    /* Bytes of the unit: what host memory holds of it when the visit begins (maybe nothing), and
+     * what the visit has written, if it writes; neither has gaps. */
     uint64_t held_from, held_to, from, to;
     bool reads_in;        /* what is held must be copied in */
     bool writes, read_on; /* what it has written is read later, elsewhere: it must be copied out */
@@ -65,6 +65,7 @@ typedef struct ls_visits {
     /* scratch while listing */
     int32_t *current, *last_visit;      /* [n_units] */
     int64_t *written, *read;            /* [n_tensors] latest call of another lane, -1: none */
+    uint64_t *given_from, *given_to;    /* [n_tensors] bytes that other lanes have written */
     int64_t role_begins[LS_ROLE_COUNT]; /* call at which a visit of the class began last */
     int64_t *next_use;                  /* [calls of the segment, LS_OPERANDS_MAX] */
     int64_t next_use_capacity;
