@@ -1,5 +1,6 @@
 /* command_plan.c - longspan plan */
 #include <stdio.h>
+#include <string.h>
 
 #include "commands.h"
 
@@ -15,6 +16,7 @@ static const char help[] =
     "  --json              one JSON document; what is not known is null\n"
     "  --print             the plan itself, a line for each tensor and step, to read and to "
     "compare\n"
+    "  --maximize tokens   the longest sequence.tokens that have room, for each memory.save\n"
     "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
     "\n"
     "example: longspan plan configs/runs/demo.yaml --set sequence.tokens=32k\n";
@@ -22,16 +24,24 @@ static const char help[] =
 static int run(int argc, char **argv)
 {
     static arguments parsed;
+    const char *maximize = NULL;
     bool print = false;
-    const option options[] = {{"print", OPTION_FLAG, &print}, {NULL, OPTION_FLAG, NULL}};
+    const option options[] = {{"print", OPTION_FLAG, &print},
+                              {"maximize", OPTION_TEXT, &maximize},
+                              {NULL, OPTION_FLAG, NULL}};
     const int failed = arguments_parse("plan", argc, argv, options, &parsed);
 
     if (failed) return failed;
     if (parsed.help) return print_help(&command_plan);
     if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
+    if (print && maximize != NULL) return usage_error("plan", "--print or --maximize, not both");
+    if (maximize != NULL && strcmp(maximize, "tokens") != 0)
+        return usage_error("plan", "--maximize %s: allowed: tokens", maximize);
     parsed.run.path = parsed.paths[0];
     signals_install(SIGNALS_EXIT);
+    if (maximize != NULL)
+        return report_result(&parsed, longspan_plan_maximize(&parsed.run, parsed.json, stdout));
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
                                         : parsed.json ? LONGSPAN_PLAN_JSON
                                                       : LONGSPAN_PLAN_TABLES;

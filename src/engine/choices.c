@@ -10,8 +10,7 @@
 
 #include "host_memory.h"
 
-#define CHUNK_ROWS       2048
-#define QUERY_BLOCK_ROWS 8192
+#define CHUNK_ROWS 2048
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
  * that tape and plan need for each (measured: 123, 16 and 1,060). */
@@ -241,7 +240,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};
 
-    made.query_block = config->query_block > 0 ? config->query_block : QUERY_BLOCK_ROWS;
+    made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
     made.chunk = smaller(made.chunk, made.query_block);

@@ -32,6 +32,13 @@ typedef enum ls_plan_format {
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
                       ls_plan_format format, FILE *file, const ls_job_options *options);
 
+/*
+ * The longest sequence.tokens that have room, for each save policy (plan_maximize.h), as a table or
+ * a document.  LS_ERR_NO_MEMORY: written, but there are none.
+ */
+ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
+                          FILE *file, const ls_job_options *options);
+
 typedef struct ls_train_options {
     bool resume, replan, dry_run;
     int64_t stop_after; /* 0: no */

@@ -4,6 +4,7 @@
 
 #include "choices.h"
 #include "job.h"
+#include "plan_maximize.h"
 #include "plan_report.h"
 #include "plan_text.h"
 #include "run_warning.h"
@@ -16,17 +17,30 @@ typedef struct plan_job {
     FILE *file;
 } plan_job;
 
-static ls_status print_json(const ls_plan_report *report, FILE *file)
+/* Write a document, and give it up. */
+static ls_status print_json(cJSON *json, FILE *file)
 {
-    cJSON *json = NULL;
-
-    LS_TRY(ls_plan_report_to_json(report, &json));
     char *text = cJSON_PrintUnformatted(json);
+
     cJSON_Delete(json);
     if (text == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the plan's document");
     fprintf(file, "%s\n", text);
     cJSON_free(text);
     return LS_OK;
+}
+
+static ls_status flush(FILE *file)
+{
+    if (fflush(file) == 0 && !ferror(file)) return LS_OK;
+    return LS_FAIL(LS_ERR_IO, "writing the plan: %s", strerror(errno));
+}
+
+static ls_status print_document(const ls_plan_report *report, FILE *file)
+{
+    cJSON *json = NULL;
+
+    LS_TRY(ls_plan_report_to_json(report, &json));
+    return print_json(json, file);
 }
 
 static ls_status print_report(const ls_plan_report *report, ls_plan_format format, FILE *file)
@@ -35,12 +49,10 @@ static ls_status print_report(const ls_plan_report *report, ls_plan_format forma
 
     switch (format) {
     case LS_PLAN_TABLES: ls_plan_report_print(report, file); break;
-    case LS_PLAN_JSON: status = print_json(report, file); break;
+    case LS_PLAN_JSON: status = print_document(report, file); break;
     case LS_PLAN_TEXT: status = ls_plan_write_text(report->plan, file); break;
     }
-    if (status == LS_OK && (fflush(file) != 0 || ferror(file)))
-        status = LS_FAIL(LS_ERR_IO, "writing the plan: %s", strerror(errno));
-    return status;
+    return status == LS_OK ? flush(file) : status;
 }
 
 static ls_status report_plan(const plan_job *job, const ls_choices *choices,
@@ -100,5 +112,33 @@ ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
     if (!options->quiet) ls_run_warnings_print(config, model);
     const ls_status status = plan_on_hardware(&job);
     ls_hardware_close(&job.hardware);
+    return status;
+}
+
+static ls_status print_maximum(const ls_maximum *maximum, bool json, FILE *file)
+{
+    cJSON *document = NULL;
+
+    if (json) {
+        LS_TRY(ls_maximum_to_json(maximum, &document));
+        LS_TRY(print_json(document, file));
+    } else {
+        ls_maximum_print(maximum, file);
+    }
+    LS_TRY(flush(file));
+    return ls_maximum_verdict(maximum);
+}
+
+ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
+                          FILE *file, const ls_job_options *options)
+{
+    ls_hardware hardware;
+    ls_maximum maximum;
+
+    LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    if (!options->quiet) ls_run_warnings_print(config, model);
+    ls_status status = ls_maximum_find(config, model, &hardware, &maximum);
+    if (status == LS_OK) status = print_maximum(&maximum, json, file);
+    ls_hardware_close(&hardware);
     return status;
 }
