@@ -152,6 +152,17 @@ int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *fi
     return status;
 }
 
+int longspan_plan_compare(const longspan_run *run, const char *profiles, bool json, FILE *file)
+{
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    const ls_status status =
+        ls_job_compare(&in.config, &in.model, profiles, json, file, &in.options);
+    ls_run_config_free(&in.config);
+    return status;
+}
+
 int longspan_plan_maximize(const longspan_run *run, bool json, FILE *file)
 {
     inputs in;

@@ -102,6 +102,14 @@ typedef enum longspan_plan_format {
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file);
 
 /*
+ * The same plan on several hardware profiles: a table with a line for each, or a JSON array of the
+ * documents of longspan_plan().
+ *   profiles  names or files, with a comma between two
+ * LONGSPAN_ERROR_NO_MEMORY: written, but the plan fits none of them.
+ */
+int longspan_plan_compare(const longspan_run *run, const char *profiles, bool json, FILE *file);
+
+/*
  * The longest sequence.tokens that fit the run's hardware, for each policy of memory.save, as a
  * table or a JSON document.  Of the run file's own length nothing is said.
  * LONGSPAN_ERROR_NO_MEMORY: written, but not even one query block has room.

@@ -41,6 +41,7 @@ static const problem problems[] = {
     {90, 300, 1, 1, 33, 300, 40, 0, -1, 1.0, 0},       /* many documents, odd width */
     {300, 513, 2, 1, 64, 213, 0, 120, 200, 1.0, 0},
     {129, 129, 1, 1, 160, 0, 0, 0, 0, 1.0, 0},
+    {300, 300, 3, 1, 32, 0, 0, 0, 50, 1.0, 0},  /* two tiles in one run, or not, by threads */
     {40, 40, 1, 1, 257, 0, 0, 0, 0, 1.0, 0},    /* wider than the vector kernels */
     {50, 30, 2, 1, 64, 0, 50, 0, 0, 1.0, 0},    /* a block entirely in the future */
     {50, 30, 2, 1, 64, 100, 20, 0, 70, 1.0, 0}, /* only some rows see it */

@@ -141,6 +141,31 @@ static void test_the_record_counts_copies(void **state)
     assert_ok(ls_directory_remove(at("device")));
 }
 
+#define STREAMED                                                                                   \
+    "--hardware", "emulated-gh200", "--set", "memory.weights=stream", "--set",                     \
+        "memory.ring_slots=2", "--set", "steps=1", "--set", "optimizer.warmup_steps=0", "--set",   \
+        "output=one"
+
+/* What a plan copies in a step is what a step then copies. */
+static void test_planned_copies(void **state)
+{
+    cJSON *plan = cJSON_Parse(RUN(0, "plan", "deep-run.yaml", "--json", STREAMED)->out);
+    const cJSON *step = cJSON_GetArrayItem(ls_json_find_path(plan, "segments"), 0);
+
+    (void)state;
+    assert_non_null(step);
+    RUN(0, "train", "deep-run.yaml", "--quiet", STREAMED);
+    char *record = need_bytes(at("one/record.jsonl"), NULL);
+    *strchr(record, '\n') = '\0';
+    assert_true(number_of(record, "bytes.copy_in") ==
+                ls_json_find_path(step, "copy_in_bytes")->valuedouble);
+    assert_true(number_of(record, "bytes.copy_out") ==
+                ls_json_find_path(step, "copy_out_bytes")->valuedouble);
+    free(record);
+    cJSON_Delete(plan);
+    assert_ok(ls_directory_remove(at("one")));
+}
+
 /* Stop and resume keep the choice that was made; another needs --replan, and changes no bit. */
 static void test_resume(void **state)
 {
@@ -207,15 +232,54 @@ static void test_other_machines(void **state)
     assert_false(is_there(at("none")));
 }
 
+/* ---- a GPU that is here ---------------------------------------------------------------------- */
+
+static const char unused_gpu[] = "GPU gpu0 (NVIDIA GH200 480GB) found, but this build has no CUDA "
+                                 "device: computing on the CPU";
+
+static const char *first_warning(const char *output)
+{
+    static char text[512];
+    cJSON *run = NULL;
+
+    assert_ok(ls_json_read(at("%s/run.json", output), &run));
+    const cJSON *item = cJSON_GetArrayItem(ls_json_find_path(run, "warnings"), 0);
+    snprintf(text, sizeof text, "%s", item != NULL ? item->valuestring : "");
+    cJSON_Delete(run);
+    return text;
+}
+
+/* auto takes the CPU and says so, wherever a user may look; who asks for the CPU knows. */
+static void test_gpu_of_no_use(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1), 0);
+    assert_says(RUN(0, "train", "deep-run.yaml", "--set", "output=auto")->err, unused_gpu);
+    assert_says(RUN(0, "eval", "deep-run.yaml", "--set", "output=auto")->err, unused_gpu);
+    const outcome *plan = RUN(0, "plan", "deep-run.yaml");
+    assert_says(plan->err, unused_gpu);
+    assert_says(plan->out, "hardware: cpu: chosen by auto: GPU gpu0");
+    assert_null(strstr(RUN(0, "plan", "deep-run.yaml", "--hardware", "cpu")->err, "GPU"));
+    assert_null(strstr(RUN(0, "plan", "deep-run.yaml", "--quiet")->err, "GPU"));
+    assert_int_equal(unsetenv("LD_LIBRARY_PATH"), 0);
+    assert_run_has("auto", "hardware", "cpu");
+    assert_string_equal(first_warning("auto"), unused_gpu);
+    assert_string_equal(first_warning("host"), "");
+    assert_same_run("host", "auto", STEPS);
+    assert_ok(ls_directory_remove(at("auto")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_profile_and_mode),
         cmocka_unit_test(test_half_of_the_memory),
         cmocka_unit_test(test_the_record_counts_copies),
+        cmocka_unit_test(test_planned_copies),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
+        cmocka_unit_test(test_gpu_of_no_use),
     };
     return cmocka_run_group_tests(tests, make_deep, remove_scratch);
 }

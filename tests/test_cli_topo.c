@@ -178,6 +178,7 @@ static void test_document(void **state)
     assert_text(gpu, "kind", "gpu");
     assert_text(gpu, "model", "NVIDIA GH200 480GB");
     assert_text(gpu, "bus_id", "0009:01:00.0");
+    assert_null_at(gpu, "cuda_device"); /* CUDA was not asked */
     assert_number(gpu, "bf16_flops_per_s", 989e12);
     assert_number(gpu, "cores", 132);
     assert_number(named(json, "units", "cpu0"), "cores", 72);
@@ -245,6 +246,46 @@ static void test_this_machine(void **state)
     assert_true(cJSON_IsTrue(get(named(json, "places", "hbm0"), "emulated")));
     assert_fact(json, "coherent", "yes", "profile");
     cJSON_Delete(json);
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------ */
+
+#define SNAPSHOT(...)                                                                              \
+    start((const char *const[]){"/bin/bash", LS_SOURCE_DIR "/scripts/snapshot_machine.sh",         \
+                                __VA_ARGS__, NULL})
+
+/* Leave out what a moment changes, and what only the machine itself can tell. */
+static void drop_passing(cJSON *json)
+{
+    cJSON *system = cJSON_GetObjectItem(json, "system"), *place;
+
+    cJSON_DeleteItemFromObject(json, "machine");
+    cJSON_DeleteItemFromObject(json, "missing"); /* the driver's libraries */
+    cJSON_DeleteItemFromObject(system, "memory_limit_used_bytes");
+    cJSON_DeleteItemFromObject(cJSON_GetObjectItem(system, "sources"), "page_bytes"); /* sysconf */
+    cJSON_ArrayForEach(place, cJSON_GetObjectItem(json, "places"))
+    {
+        cJSON_DeleteItemFromObject(place, "free_bytes");
+        cJSON_DeleteItemFromObject(place, "page_cache_bytes");
+        cJSON_DeleteItemFromObject(cJSON_GetObjectItem(place, "sources"), "page_bytes");
+    }
+}
+
+static void test_snapshot(void **state)
+{
+    (void)state;
+    assert_says(finish_as(0, SNAPSHOT("snapshot"))->out, "longspan topo --from snapshot");
+    cJSON *here = parse(RUN(0, "topo", "--json")->out);
+    cJSON *there = parse(RUN(0, "topo", "--json", "--from", "snapshot")->out);
+    assert_text(there, "machine", "snapshot");
+    drop_passing(here);
+    drop_passing(there);
+    if (!cJSON_Compare(here, there, 1))
+        fail_msg("%s\nis not\n%s", cJSON_PrintUnformatted(there), cJSON_PrintUnformatted(here));
+    cJSON_Delete(here);
+    cJSON_Delete(there);
+    assert_says(finish_as(2, SNAPSHOT("snapshot"))->err, "snapshot is there already");
+    assert_says(finish_as(2, SNAPSHOT("-x"))->err, "scripts/snapshot_machine.sh DIR");
 }
 
 static void test_profile_alone(void **state)
@@ -320,6 +361,7 @@ static void test_driver(void **state)
     assert_int_equal(count_missing_drivers(json), 0);
     assert_text(gpu, "bus_id", "0009:01:00.0"); /* both libraries speak of one GPU */
     assert_text(gpu, "model", "NVIDIA GH200 480GB");
+    assert_int_equal(get(gpu, "cuda_device")->valueint, 0);
     assert_number(gpu, "cores", 132);
     assert_number(gpu, "host_node", 0);
     assert_text(gpu, "sources.host_node.from", "cuda");
@@ -347,7 +389,7 @@ int main(void)
         cmocka_unit_test(test_unknown),       cmocka_unit_test(test_container),
         cmocka_unit_test(test_table),         cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_profile_alone), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_driver),
+        cmocka_unit_test(test_driver),        cmocka_unit_test(test_snapshot),
     };
     return cmocka_run_group_tests(tests, make_folders_of_test, remove_folders_of_test);
 }

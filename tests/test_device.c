@@ -241,6 +241,37 @@ static void throttled_copies_take_what_their_bytes_need(void **state)
     ls_device_close(d);
 }
 
+/* A clock whose sleeps end late. */
+static void sleep_late(void *context, uint64_t ns)
+{
+    virtual_clock *clock = context;
+    if (ns > atomic_load(&clock->ns)) atomic_store(&clock->ns, ns + 30000);
+}
+
+/* Each copy makes up for what the one before was late by; the last one's is left. */
+static void late_sleeps_do_not_add_up(void **state)
+{
+    virtual_clock time = {0};
+    const ls_device_clock clock = {read_virtual, sleep_late, &time};
+    const ls_device_options options = {
+        .n_lanes = 1, .lane_threads = {1}, .lane_bytes_per_s = {2e9}, .clock = &clock};
+    static char from[100000], to[100000];
+    ls_device *d;
+    int64_t failed;
+
+    (void)state;
+    assert_int_equal(ls_device_open_cpu(&options, &d), LS_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(ls_device_submit_copy(d, 0, i, to, from, sizeof from), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(read_virtual(&time), 10 * 50000 + 30000);
+    for (int i = 0; i < 3; i++) /* 30 us in all: just what is owed */
+        assert_int_equal(ls_device_submit_copy(d, 0, i, to, from, 20000), LS_OK);
+    assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+    assert_int_equal(read_virtual(&time), 10 * 50000 + 30000);
+    ls_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +282,7 @@ int main(void)
         cmocka_unit_test(an_op_runs_and_is_counted),
         cmocka_unit_test(copies_move_bytes_and_are_counted),
         cmocka_unit_test(throttled_copies_take_what_their_bytes_need),
+        cmocka_unit_test(late_sleeps_do_not_add_up),
         cmocka_unit_test(close_finishes_and_accepts_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

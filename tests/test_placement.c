@@ -282,6 +282,45 @@ static void every_class_may_be_moved(void **state)
 
 /* ---- the policy ------------------------------------------------------------------------------ */
 
+/* What all layers keep in device memory is what the classes keep there; some layers are as good. */
+static void layers_may_be_moved(void **state)
+{
+    static const ls_layer_place all = {0, 4, LS_PLACE_HBM}; /* 4: what the last layer gives */
+    static const ls_placement_wish wishes[] = {
+        {.layers = {{2, 4, LS_PLACE_HBM}}, .n_layers = 1},
+        {.layers = {{0, 0, LS_PLACE_HOST}, {1, 2, LS_PLACE_HBM}}, .n_layers = 2},
+        {.layers = {{0, 1, LS_PLACE_HOST}},
+         .n_layers = 1,
+         .place_given = {[LS_CLASS_X] = true, [LS_CLASS_O] = true, [LS_CLASS_KV] = true},
+         .places = {[LS_CLASS_X] = LS_PLACE_HBM}},
+    };
+    ls_placement_wish classes = wishes[2], layers = {.layers = {all}, .n_layers = 1};
+    ls_placement placement;
+
+    (void)state;
+    classes.n_layers = 0;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        outcome host, placed, by_class;
+        run(&variants[i], NULL, 0, &host);
+        for (size_t w = 0; w < sizeof wishes / sizeof wishes[0]; w++) {
+            decide_placement(w % 2 == 0, &wishes[w], &placement);
+            run(&variants[i], &placement, 1, &placed);
+            assert_same(&host, &placed);
+        }
+        decide_placement(true, &layers, &placement);
+        run(&variants[i], &placement, 1, &placed);
+        assert_same(&host, &placed);
+        decide_placement(true, &classes, &placement);
+        run(&variants[i], &placement, 1, &by_class);
+        assert_int_equal(placed.hbm_bytes, by_class.hbm_bytes);
+    }
+    decide_placement(true, &wishes[1], &placement);
+    assert_int_equal(ls_placement_of(&placement, LS_CLASS_X, 0)->place, LS_PLACE_HOST);
+    assert_int_equal(ls_placement_of(&placement, LS_CLASS_KV, 2)->place, LS_PLACE_HBM);
+    assert_int_equal(ls_placement_of(&placement, LS_CLASS_O, 3)->place, LS_PLACE_HOST);
+    assert_int_equal(ls_placement_of(&placement, LS_CLASS_GRAD, 2)->place, LS_PLACE_HOST);
+}
+
 static void refuse(const ls_topology *machine, const ls_placement_wish *wish, ls_status status,
                    const char *text)
 {
@@ -300,6 +339,8 @@ static void senseless_wishes_are_refused(void **state)
            LS_ERR_INVALID, "memory.weights: stream");
     refuse(machine, &(ls_placement_wish){.place_given[LS_CLASS_X] = true, .places = {0}},
            LS_ERR_INVALID, "memory.place.x: hbm");
+    refuse(machine, &(ls_placement_wish){.layers = {{3, 4, LS_PLACE_HBM}}, .n_layers = 1},
+           LS_ERR_INVALID, "memory.save: place hbm of layers from 3 on");
     machine->n_places = 1;
     machine->places[0] = (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0"};
     refuse(machine, &(ls_placement_wish){.ring_slots = 1}, LS_ERR_INVALID, "memory.ring_slots: 1");
@@ -341,6 +382,7 @@ int main(void)
         cmocka_unit_test(tiles_give_the_same_bits),
         cmocka_unit_test(the_order_of_accumulation_changes_no_bit),
         cmocka_unit_test(every_class_may_be_moved),
+        cmocka_unit_test(layers_may_be_moved),
         cmocka_unit_test(senseless_wishes_are_refused),
         cmocka_unit_test(every_class_has_a_reason),
     };

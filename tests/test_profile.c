@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "json.h"
 #include "profile.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -507,10 +508,28 @@ static void test_too_much_memory(void **state)
     }
 }
 
+/* The schema in the tree is the tables'.  To renew it: copy the file this test writes. */
+static void test_shipped_schema(void **state)
+{
+    cJSON *made = NULL, *shipped = NULL;
+
+    (void)state;
+    assert_int_equal(ls_profile_schema(&made), LS_OK);
+    assert_int_equal(ls_json_write(LS_BINARY_DIR "/hardware.schema.json", made), LS_OK);
+    if (ls_json_read(LS_SOURCE_DIR "/configs/schema/hardware.schema.json", &shipped) != LS_OK)
+        fail_msg("%s", ls_error());
+    if (!cJSON_Compare(made, shipped, 1))
+        fail_msg("configs/schema/hardware.schema.json is not the tables'; it should be %s",
+                 LS_BINARY_DIR "/hardware.schema.json");
+    cJSON_Delete(made);
+    cJSON_Delete(shipped);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_shipped_schema),
         cmocka_unit_test(test_published_figures),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_name),

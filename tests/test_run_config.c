@@ -76,7 +76,7 @@ static void defaults_are_those_of_the_contract(void **state)
     assert_int_equal(c.n_groups, 0);
     assert_int_equal(c.skip_nonfinite_max, 10);
     assert_int_equal(c.weights, LS_WEIGHTS_AUTO);
-    assert_int_equal(c.save, LS_SAVE_AUTO);
+    assert_true(c.save_auto);
     assert_int_equal(c.compute_threads, 0);
     assert_int_equal(c.steps, 300);
     assert_int_equal(c.seed, 1);
@@ -179,7 +179,9 @@ static void every_key_is_taken(void **state)
     assert_int_equal(c.places[LS_CLASS_X], 1 + LS_PLACE_HBM);
     assert_int_equal(c.places[LS_CLASS_M], 1 + LS_PLACE_HOST);
     assert_int_equal(c.places[LS_CLASS_O], 0);
-    assert_int_equal(c.save, LS_SAVE_X_QKV_O);
+    assert_false(c.save_auto);
+    assert_int_equal(c.saves.n_ranges, 1);
+    assert_true(ls_saves_of(&c.saves, 99).qkv);
     assert_int_equal(c.compute_threads, 2);
     assert_int_equal(c.optimizer_threads, 1);
     assert_int_equal(c.copy_threads, 3);
@@ -283,11 +285,6 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
         {"memory: {ring_slots: 1}\n", LS_ERR_INVALID,
          "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},
-        {"memory: {save: o+x/4}\n", LS_ERR_UNSUPPORTED,
-         "memory.save: 'o+x/4' is not supported by this version; allowed now: auto, x, x+o, "
-         "x+qkv+o"},
-        {"memory: {save: x/8}\n", LS_ERR_UNSUPPORTED, "'x/8' is not supported"},
-        {"memory: {save: [{layers: 0-3, policy: x}]}\n", LS_ERR_UNSUPPORTED, "a list of policies"},
         {"memory: {place: {x: hmb}}\n", LS_ERR_INVALID, "memory.place.x: "},
         {"memory: {place: {batch: host}}\n", LS_ERR_INVALID, "memory.place.batch: unknown key"},
     };
@@ -437,7 +434,9 @@ static cJSON *to_json(const ls_run_config *config)
 /* What is written reads back as the same config: nothing is lost on the way. */
 static void the_resolved_config_is_a_run_file(void **state)
 {
-    ls_run_config configs[] = {parse_everything(), parse("")};
+    ls_run_config configs[] = {parse_everything(), parse(""), parse("memory: {save: o+x/7}\n"),
+                               parse("memory: {save: [{layers: 4-9, policy: o+x/4, place: host}, "
+                                     "{layers: 11, policy: x+qkv+o}]}\n")};
 
     (void)state;
     for (size_t i = 0; i < N_OF(configs); i++) {
@@ -483,6 +482,7 @@ static void resume_may_change_what_the_contract_says(void **state)
         {"memory.threads={compute: 1}", NULL, true},
         {"output=elsewhere", NULL, true},
         {"memory.save=x+o", "memory.save", true},
+        {"memory.save=[{layers: 0, policy: x+o}]", "memory.save", true},
         {"memory.weights=direct", "memory.weights", true},
         {"sequence.chunk=64", "sequence.chunk", true},
         {"sequence.query_block=64", "sequence.query_block", true},

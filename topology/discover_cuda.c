@@ -62,7 +62,7 @@ static ls_quantity ask(const cuda_library *cuda, int attribute, int device)
     return ls_discovered(value, "cuda");
 }
 
-static ls_status add_cuda_device(const cuda_library *cuda, int device, ls_topology *t)
+static ls_status add_cuda_device(const cuda_library *cuda, int ordinal, int device, ls_topology *t)
 {
     char bus_id[LS_NAME_BYTES] = "";
     size_t bytes = 0;
@@ -71,6 +71,7 @@ static ls_status add_cuda_device(const cuda_library *cuda, int device, ls_topolo
     if (cuda->bus_id(bus_id, sizeof bus_id, device) != 0) return LS_OK;
     LS_TRY(ls_topology_add_gpu(t, bus_id, &gpu));
     ls_place *memory = ls_topology_gpu_memory(t, gpu);
+    gpu->cuda_rank = ordinal + 1;
     if (cuda->name(gpu->model, sizeof gpu->model, device) != 0) gpu->model[0] = '\0';
     if (cuda->total(&bytes, device) == 0)
         ls_quantity_fill(&memory->capacity_bytes, ls_discovered((double)bytes, "cuda"));
@@ -101,7 +102,7 @@ static ls_status ask_cuda(void *library, ls_topology *t)
                                 error == 100 ? " (no GPU)" : "");
     for (int ordinal = 0; error == 0 && ordinal < n && ordinal < DEVICES_MAX; ordinal++) {
         int device;
-        if (cuda.device(&device, ordinal) == 0) LS_TRY(add_cuda_device(&cuda, device, t));
+        if (cuda.device(&device, ordinal) == 0) LS_TRY(add_cuda_device(&cuda, ordinal, device, t));
     }
     return LS_OK;
 }

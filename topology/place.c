@@ -73,7 +73,7 @@ static const char *const reasons_host[LS_CLASS_COUNT] = {
     [LS_CLASS_M] = "updated in place",
     [LS_CLASS_V] = "updated in place",
     [LS_CLASS_GRAD] = "wait for the norm of all",
-    [LS_CLASS_X] = "input of every layer, kept for backward",
+    [LS_CLASS_X] = "inputs of layers, kept for backward",
     [LS_CLASS_O] = "kept: attention is not recomputed",
     [LS_CLASS_KV] = "kept: q, k, v are not recomputed",
     [LS_CLASS_DKV] = "sums over the blocks of one layer",
@@ -97,14 +97,6 @@ void ls_placement_host(ls_placement *placement)
     memset(placement, 0, sizeof *placement);
     for (int c = 0; c < LS_CLASS_COUNT; c++)
         set(placement, (ls_tensor_class)c, LS_PLACE_HOST, LS_MODE_DIRECT, reasons_host[c]);
-}
-
-/* The memory of the GPU to train on: the first. */
-static const ls_place *find_device_memory(const ls_topology *machine)
-{
-    for (int i = 0; i < machine->n_places; i++)
-        if (machine->places[i].kind == LS_PLACE_HBM) return &machine->places[i];
-    return NULL;
 }
 
 /* The best link from any host memory to it: NULL if none is known. */
@@ -198,6 +190,36 @@ static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class clas
     return LS_OK;
 }
 
+static ls_status apply_layers(const ls_placement_wish *wish, ls_placement *p)
+{
+    for (int32_t i = 0; i < wish->n_layers; i++)
+        if (wish->layers[i].place == LS_PLACE_HBM && !p->has_device)
+            return LS_FAIL(LS_ERR_INVALID,
+                           "memory.save: place hbm of layers from %d on, but this hardware has no "
+                           "device memory; allowed: host",
+                           wish->layers[i].first);
+    memcpy(p->layers, wish->layers, sizeof p->layers);
+    p->n_layers = wish->n_layers;
+    return LS_OK;
+}
+
+const ls_class_placement *ls_placement_of(const ls_placement *placement, ls_tensor_class class,
+                                          int32_t layer)
+{
+    static const ls_class_placement stay = {LS_PLACE_HBM, LS_MODE_DIRECT,
+                                            "memory.save asks for it"};
+    static const ls_class_placement leave = {LS_PLACE_HOST, LS_MODE_STREAM,
+                                             "memory.save asks for it"};
+    const bool saved = class == LS_CLASS_X || class == LS_CLASS_O || class == LS_CLASS_KV;
+
+    for (int32_t i = 0; i < placement->n_layers && saved && placement->has_device; i++) {
+        const ls_layer_place *range = &placement->layers[i];
+        if (layer < range->first || layer > range->last) continue;
+        return range->place == LS_PLACE_HBM ? &stay : &leave;
+    }
+    return &placement->classes[class];
+}
+
 static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 {
     if (wish->ring_slots != 0 &&
@@ -217,7 +239,7 @@ static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement)
 {
-    const ls_place *device = machine != NULL ? find_device_memory(machine) : NULL;
+    const ls_place *device = machine != NULL ? ls_topology_find_device_memory(machine) : NULL;
     ls_placement p;
 
     LS_TRY(check_wish(wish, device != NULL));
@@ -234,6 +256,7 @@ ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wis
         cut_classes(wish, &p);
     }
     for (int c = 0; c < LS_CLASS_COUNT; c++) LS_TRY(apply_place(wish, (ls_tensor_class)c, &p));
+    LS_TRY(apply_layers(wish, &p));
     *placement = p;
     return LS_OK;
 }

@@ -69,12 +69,19 @@ const char *ls_mode_name(ls_place_mode mode);
 #define LS_PLACEMENT_REASON_BYTES 160
 #define LS_RING_SLOTS_MIN         2
 #define LS_RING_SLOTS_MAX         64
+#define LS_LAYER_PLACES_MAX       64
 
 typedef struct ls_class_placement {
     ls_place_kind place;
     ls_place_mode mode;
     char reason[LS_PLACEMENT_REASON_BYTES];
 } ls_class_placement;
+
+/* What layers first to last save for backward (x, o, kv) lies there, wherever its class does. */
+typedef struct ls_layer_place {
+    int32_t first, last;
+    ls_place_kind place;
+} ls_layer_place;
 
 typedef struct ls_placement {
     bool has_device;    /* there is device memory; else everything is host, direct */
@@ -84,6 +91,8 @@ typedef struct ls_placement {
     int64_t
         tiles[LS_CLASS_COUNT]; /* blocks in device memory at once; at least what a kernel wants */
     ls_class_placement classes[LS_CLASS_COUNT];
+    ls_layer_place layers[LS_LAYER_PLACES_MAX];
+    int32_t n_layers; /* entries of layers, which share none */
 } ls_placement;
 
 /* Which activations pass through device memory in blocks of rows rather than whole. */
@@ -101,6 +110,8 @@ typedef struct ls_placement_wish {
     int64_t ring_slots; /* 0: the policy chooses */
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
+    ls_layer_place layers[LS_LAYER_PLACES_MAX]; /* hbm, host */
+    int32_t n_layers;
     bool weights_too_large; /* resident weights have been found not to fit */
     ls_placement_cut cut;   /* whole activations have been found not to fit */
 } ls_placement_wish;
@@ -108,13 +119,16 @@ typedef struct ls_placement_wish {
 struct ls_topology;
 
 /*
- * Decide, from the machine's first GPU (emulated or not), its memory and its link; machine NULL:
- * there is none to be used.
- * Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense there: the text names the key of the
- * run file); LS_ERR_UNSUPPORTED (nvme).
+ * Decide, from the machine's GPU (topology.h: which; emulated or not), its memory and its link;
+ * machine NULL: there is none to be used. Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense
+ * there: the text names the key of the run file); LS_ERR_UNSUPPORTED (nvme).
  */
 ls_status ls_placement_decide(const struct ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement);
+
+/* How a tensor of a class and a layer (-1: none) is placed: as its class is, or as its layer. */
+const ls_class_placement *ls_placement_of(const ls_placement *placement, ls_tensor_class class,
+                                          int32_t layer);
 
 /* Everything in host memory, where the CPU reads it: a machine without device memory. */
 void ls_placement_host(ls_placement *placement);

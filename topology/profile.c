@@ -16,8 +16,6 @@
 
 /* ---- numbers with a source ------------------------------------------------------------------ */
 
-static const char *const source_words[] = {"measured", "published", "spec", "profile", "assumed"};
-
 static ls_status read_value(const ls_yaml_node *node, const ls_profile_key *key, double *value)
 {
     const ls_yaml_range range = {.least = 0, .most = key->most, .above = true};
@@ -48,6 +46,11 @@ static ls_status read_value(const ls_yaml_node *node, const ls_profile_key *key,
     return LS_ERR_INVALID;
 }
 
+static ls_status get_word(const ls_yaml_node *node, const char *const *words, size_t *word)
+{
+    return ls_yaml_get_word(node, words, ls_profile_count(words), word);
+}
+
 static ls_status read_quantity(const ls_yaml_node *node, const ls_profile_key *key,
                                ls_quantity *quantity)
 {
@@ -61,8 +64,8 @@ static ls_status read_quantity(const ls_yaml_node *node, const ls_profile_key *k
                             "wants {value: ..., source: ...}, so that it is "
                             "known where the number is from");
     LS_TRY(ls_yaml_check_keys(node, keys, N_OF(keys)));
-    LS_TRY(ls_yaml_get_word(source, source_words, N_OF(source_words), &word));
-    const bool known = ls_source_parse(source_words[word], &parsed);
+    LS_TRY(get_word(source, ls_profile_sources, &word));
+    const bool known = ls_source_parse(ls_profile_sources[word], &parsed);
     assert(known);
     (void)known;
     LS_TRY(read_value(value, key, &quantity->value));
@@ -81,26 +84,29 @@ static ls_status read_quantities(const ls_yaml_node *map, const ls_profile_keys 
     return LS_OK;
 }
 
-/* Only these words and the keys of quantities (may be NULL) may stand in the map. */
-static ls_status check_keys(const ls_yaml_node *map, const char *const *words, size_t n_words,
-                            const ls_profile_keys *quantities)
+static ls_status need(const ls_yaml_node *map, const char *key)
 {
-    const size_t n_quantities = quantities != NULL ? quantities->n : 0;
+    if (ls_yaml_find(map, key) != NULL) return LS_OK;
+    return LS_YAML_FAIL(map, LS_ERR_INVALID, "lacks '%s'", key);
+}
+
+/* The keys of the section and no others, the required ones among them. */
+static ls_status check_keys(const ls_yaml_node *map, ls_profile_section section)
+{
+    const ls_profile_map *known = &ls_profile_maps[section];
+    const size_t n_figures = known->figures != NULL ? known->figures->n : 0;
     const char *keys[KEYS_MAX];
     size_t n = 0;
 
-    assert(n_words + n_quantities <= KEYS_MAX);
+    assert(known->n_words + n_figures <= KEYS_MAX);
     LS_TRY(ls_yaml_get_map(map));
-    for (size_t w = 0; w < n_words; w++) keys[n++] = words[w];
-    for (size_t q = 0; q < n_quantities; q++) keys[n++] = quantities->keys[q].key;
-    return ls_yaml_check_keys(map, keys, n);
-}
-
-static ls_status need(const ls_yaml_node *map, const char *key, const ls_yaml_node **node)
-{
-    *node = ls_yaml_find(map, key);
-    if (*node != NULL) return LS_OK;
-    return LS_YAML_FAIL(map, LS_ERR_INVALID, "lacks '%s'", key);
+    for (size_t w = 0; w < known->n_words; w++) keys[n++] = known->words[w];
+    for (size_t f = 0; f < n_figures; f++) keys[n++] = known->figures->keys[f].key;
+    LS_TRY(ls_yaml_check_keys(map, keys, n));
+    for (size_t w = 0; w < known->n_words_required; w++) LS_TRY(need(map, known->words[w]));
+    for (size_t f = 0; f < known->n_figures_required; f++)
+        LS_TRY(need(map, known->figures->keys[f].key));
+    return LS_OK;
 }
 
 /* A text of at most size - 1 bytes. */
@@ -118,24 +124,20 @@ static ls_status read_label(const ls_yaml_node *node, char *label, size_t size)
 
 /* ---- places --------------------------------------------------------------------------------- */
 
-static const char *const place_words[] = {"hbm", "host", "nvme"};
-static_assert(N_OF(place_words) == LS_PLACE_COUNT, "a word for each kind of place");
-
 static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"kind"};
-    const ls_yaml_node *kind;
+    const ls_yaml_node *kind = ls_yaml_find(node, "kind");
     size_t word;
 
-    LS_TRY(check_keys(node, words, N_OF(words), &ls_profile_place_keys));
-    LS_TRY(need(node, "kind", &kind));
-    LS_TRY(ls_yaml_get_word(kind, place_words, N_OF(place_words), &word));
-    if (ls_topology_find_place(t, place_words[word]) != NULL)
-        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", place_words[word]);
+    LS_TRY(check_keys(node, LS_PROFILE_PLACE));
+    LS_TRY(get_word(kind, ls_profile_places, &word));
+    const char *name = ls_profile_places[word];
+    if (ls_topology_find_place(t, name) != NULL)
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", name);
     ls_place *place = &t->places[t->n_places++];
     place->kind = (ls_place_kind)word;
     place->numa_node = -1;
-    snprintf(place->name, sizeof place->name, "%s", place_words[word]);
+    snprintf(place->name, sizeof place->name, "%s", name);
     return read_quantities(node, &ls_profile_place_keys, place);
 }
 
@@ -144,34 +146,31 @@ static ls_status read_place(const ls_yaml_node *node, ls_topology *t)
 static ls_status read_end(const ls_yaml_node *map, const char *key, const ls_topology *t,
                           const char **name)
 {
-    const ls_yaml_node *node;
+    const ls_yaml_node *node = ls_yaml_find(map, key);
     size_t word;
 
-    LS_TRY(need(map, key, &node));
-    LS_TRY(ls_yaml_get_word(node, place_words, N_OF(place_words), &word));
-    *name = place_words[word];
+    LS_TRY(get_word(node, ls_profile_places, &word));
+    *name = ls_profile_places[word];
     if (ls_topology_find_place(t, *name) != NULL) return LS_OK;
     return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no '%s' among places", *name);
 }
 
 static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"from", "to", "via", "reach"};
-    static const char *const reaches[] = {"local", "remote"};
     const ls_yaml_node *via = ls_yaml_find(node, "via"), *reach = ls_yaml_find(node, "reach");
     const char *from, *to;
     size_t remote = 0;
 
-    LS_TRY(check_keys(node, words, N_OF(words), &ls_profile_link_keys));
+    LS_TRY(check_keys(node, LS_PROFILE_LINK));
     LS_TRY(read_end(node, "from", t, &from));
     LS_TRY(read_end(node, "to", t, &to));
-    if (reach != NULL) LS_TRY(ls_yaml_get_word(reach, reaches, N_OF(reaches), &remote));
+    if (reach != NULL) LS_TRY(get_word(reach, ls_profile_reaches, &remote));
     for (int l = 0; l < t->n_links; l++)
         if (strcmp(t->links[l].from, from) == 0 && strcmp(t->links[l].to, to) == 0 &&
             t->links[l].remote == (remote != 0))
             return LS_YAML_FAIL(node, LS_ERR_INVALID,
-                                "the %s link from %s to %s is described twice", reaches[remote],
-                                from, to);
+                                "the %s link from %s to %s is described twice",
+                                ls_profile_reaches[remote], from, to);
     if (t->n_links == LS_LINKS_MAX) return LS_YAML_FAIL(node, LS_ERR_INVALID, "too many links");
     ls_link *link = &t->links[t->n_links++];
     snprintf(link->from, sizeof link->from, "%s", from);
@@ -185,13 +184,9 @@ static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
 
 static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
 {
-    static const char *const words[] = {"op", "shape"};
-    const ls_yaml_node *op, *shape, *fraction;
+    const ls_yaml_node *op = ls_yaml_find(node, "op"), *shape = ls_yaml_find(node, "shape");
 
-    LS_TRY(check_keys(node, words, N_OF(words), &ls_profile_fraction_keys));
-    LS_TRY(need(node, "op", &op));
-    LS_TRY(need(node, "shape", &shape));
-    LS_TRY(need(node, "fraction", &fraction));
+    LS_TRY(check_keys(node, LS_PROFILE_EFFICIENCY));
     if (unit->n_efficiencies == LS_EFFICIENCIES_MAX)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "more than %d efficiencies", LS_EFFICIENCIES_MAX);
     ls_efficiency *efficiency = &unit->efficiencies[unit->n_efficiencies++];
@@ -218,23 +213,21 @@ static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)
 
 static ls_status read_unit(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const words[] = {"kind", "model", "efficiency", "power_states"};
-    static const char *const kinds[] = {"gpu", "cpu"};
-    const ls_yaml_node *kind, *model = ls_yaml_find(node, "model");
+    const ls_yaml_node *kind = ls_yaml_find(node, "kind"), *model = ls_yaml_find(node, "model");
     const ls_yaml_node *curves = ls_yaml_find(node, "efficiency");
     const ls_yaml_node *states = ls_yaml_find(node, "power_states");
     size_t word;
 
-    LS_TRY(check_keys(node, words, N_OF(words), &ls_profile_unit_keys));
-    LS_TRY(need(node, "kind", &kind));
-    LS_TRY(ls_yaml_get_word(kind, kinds, N_OF(kinds), &word));
+    LS_TRY(check_keys(node, LS_PROFILE_UNIT));
+    LS_TRY(get_word(kind, ls_profile_units, &word));
     if (ls_topology_find_unit(t, (ls_unit_kind)word) != NULL)
-        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice", kinds[word]);
+        return LS_YAML_FAIL(kind, LS_ERR_INVALID, "'%s' is described twice",
+                            ls_profile_units[word]);
     ls_unit *unit = &t->units[t->n_units++];
     unit->kind = (ls_unit_kind)word;
-    snprintf(unit->name, sizeof unit->name, "%s", kinds[word]);
+    snprintf(unit->name, sizeof unit->name, "%s", ls_profile_units[word]);
     const ls_place *place =
-        ls_topology_find_place(t, place_words[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
+        ls_topology_find_place(t, ls_profile_places[word == 0 ? LS_PLACE_HBM : LS_PLACE_HOST]);
     unit->place = place != NULL ? (int)(place - t->places) : -1;
     if (model != NULL) LS_TRY(read_label(model, unit->model, sizeof unit->model));
     LS_TRY(read_quantities(node, &ls_profile_unit_keys, unit));
@@ -263,13 +256,10 @@ static ls_status read_words(const ls_yaml_node *list, char words[][LS_NAME_BYTES
 
 static ls_status read_bounds(const ls_yaml_node *node, ls_bounds *bounds)
 {
-    static const char *const keys[] = {"least", "most"};
     static const ls_profile_key bytes = {"bytes", LS_PROFILE_BYTES, 1e16, 0};
-    const ls_yaml_node *least, *most;
+    const ls_yaml_node *least = ls_yaml_find(node, "least"), *most = ls_yaml_find(node, "most");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL));
-    LS_TRY(need(node, "least", &least));
-    LS_TRY(need(node, "most", &most));
+    LS_TRY(check_keys(node, LS_PROFILE_BOUNDS));
     LS_TRY(read_value(least, &bytes, &bounds->least));
     LS_TRY(read_value(most, &bytes, &bounds->most));
     if (bounds->least <= bounds->most) return LS_OK;
@@ -288,13 +278,11 @@ static ls_status read_fact(const ls_yaml_node *node, ls_quantity *fact)
 
 static ls_status read_match(const ls_yaml_node *node, ls_match *match)
 {
-    static const char *const keys[] = {"gpu",      "not_gpu",   "c2c_link",
-                                       "coherent", "hbm_bytes", "host_bytes"};
     const ls_yaml_node *gpu = ls_yaml_find(node, "gpu"), *not_gpu = ls_yaml_find(node, "not_gpu");
     const ls_yaml_node *hbm = ls_yaml_find(node, "hbm_bytes");
     const ls_yaml_node *host = ls_yaml_find(node, "host_bytes");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL));
+    LS_TRY(check_keys(node, LS_PROFILE_MATCH));
     if (gpu != NULL) LS_TRY(read_words(gpu, match->gpu, &match->n_gpu));
     if (not_gpu != NULL) LS_TRY(read_words(not_gpu, match->not_gpu, &match->n_not_gpu));
     LS_TRY(read_fact(ls_yaml_find(node, "c2c_link"), &match->c2c_link));
@@ -323,7 +311,7 @@ static ls_status read_throttle(const ls_yaml_node *node, ls_profile *profile)
 {
     if (!profile->emulated)
         return LS_YAML_FAIL(node, LS_ERR_INVALID, "only an emulated profile has links to throttle");
-    LS_TRY(check_keys(node, NULL, 0, &ls_profile_throttle_keys));
+    LS_TRY(check_keys(node, LS_PROFILE_THROTTLE));
     return read_quantities(node, &ls_profile_throttle_keys, profile);
 }
 
@@ -331,7 +319,7 @@ static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
 {
     ls_power_cap *cap = &t->system.power_caps[0];
 
-    LS_TRY(check_keys(node, NULL, 0, &ls_profile_limit_keys));
+    LS_TRY(check_keys(node, LS_PROFILE_LIMITS));
     snprintf(cap->name, sizeof cap->name, "%s", "profile");
     t->system.n_power_caps = 1;
     return read_quantities(node, &ls_profile_limit_keys, cap);
@@ -339,28 +327,24 @@ static ls_status read_limits(const ls_yaml_node *node, ls_topology *t)
 
 static ls_status read_nvme(const ls_yaml_node *node, ls_topology *t)
 {
-    static const char *const keys[] = {"path"};
     const ls_place *place = ls_topology_find_place(t, "nvme");
-    const ls_yaml_node *path;
+    const ls_yaml_node *path = ls_yaml_find(node, "path");
 
-    LS_TRY(check_keys(node, keys, N_OF(keys), NULL));
-    LS_TRY(need(node, "path", &path));
+    LS_TRY(check_keys(node, LS_PROFILE_NVME));
     if (place == NULL) return LS_YAML_FAIL(node, LS_ERR_INVALID, "there is no 'nvme' among places");
     return read_label(path, t->places[place - t->places].path, sizeof place->path);
 }
 
 static ls_status read_document(const ls_yaml_node *root, ls_profile *profile)
 {
-    static const char *const keys[] = {"name",  "about", "emulated", "match", "places",
-                                       "links", "units", "throttle", "nvme",  "limits"};
-    const ls_yaml_node *name, *emulated = ls_yaml_find(root, "emulated");
+    const ls_yaml_node *name = ls_yaml_find(root, "name");
+    const ls_yaml_node *emulated = ls_yaml_find(root, "emulated");
     const ls_yaml_node *about = ls_yaml_find(root, "about"), *match = ls_yaml_find(root, "match");
     const ls_yaml_node *throttle = ls_yaml_find(root, "throttle");
     const ls_yaml_node *nvme = ls_yaml_find(root, "nvme"), *limits = ls_yaml_find(root, "limits");
     ls_topology *t = &profile->machine;
 
-    LS_TRY(check_keys(root, keys, N_OF(keys), NULL));
-    LS_TRY(need(root, "name", &name));
+    LS_TRY(check_keys(root, LS_PROFILE_DOCUMENT));
     LS_TRY(read_label(name, profile->name, sizeof profile->name));
     if (about != NULL) LS_TRY(read_label(about, profile->about, sizeof profile->about));
     if (emulated != NULL) LS_TRY(ls_yaml_get_bool(emulated, &profile->emulated));

@@ -65,6 +65,11 @@ ls_status ls_profile_read(const char *name, ls_profile **profile);
 /* The same from memory; name stands for the file in messages. */
 ls_status ls_profile_parse(const char *name, const char *text, size_t bytes, ls_profile **profile);
 
+/* The keys of a profile as a JSON schema (configs/schema/hardware.schema.json); free with
+ * cJSON_Delete.  LS_ERR_NO_MEMORY. */
+struct cJSON;
+ls_status ls_profile_schema(struct cJSON **schema);
+
 /* True if the text names a file rather than a profile by name. */
 bool ls_profile_is_file(const char *name);
 

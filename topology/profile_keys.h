@@ -1,6 +1,9 @@
 /*
- * profile_keys.h - the figures of a hardware profile: key, how it is written, where it lies.  The
- * reader and the writer go by the same tables.  Layer: topology, internal.
+ * profile_keys.h - the keys of a hardware profile as tables, which the reader, the writer and the
+ * JSON schema go by: figures, each with how it is written and where it lies; the maps they stand
+ * in.
+ *
+ * Layer: topology, internal.  Threads: constant data.
  */
 #ifndef LS_PROFILE_KEYS_H
 #define LS_PROFILE_KEYS_H
@@ -32,5 +35,39 @@ extern const ls_profile_keys ls_profile_fraction_keys; /* of ls_efficiency */
 extern const ls_profile_keys ls_profile_watts_keys;    /* of a quantity alone: a power state's */
 extern const ls_profile_keys ls_profile_throttle_keys; /* of ls_profile */
 extern const ls_profile_keys ls_profile_limit_keys;    /* of ls_power_cap */
+
+/* The maps that a profile consists of. */
+typedef enum ls_profile_section {
+    LS_PROFILE_DOCUMENT = 0,
+    LS_PROFILE_MATCH,
+    LS_PROFILE_BOUNDS,
+    LS_PROFILE_PLACE,
+    LS_PROFILE_LINK,
+    LS_PROFILE_UNIT,
+    LS_PROFILE_EFFICIENCY,
+    LS_PROFILE_THROTTLE,
+    LS_PROFILE_NVME,
+    LS_PROFILE_LIMITS,
+    LS_PROFILE_SECTIONS
+} ls_profile_section;
+
+/* What may stand in a map: words and figures, of each the required ones first. */
+typedef struct ls_profile_map {
+    const char *const *words;
+    size_t n_words, n_words_required;
+    const ls_profile_keys *figures; /* NULL: none */
+    size_t n_figures_required;
+} ls_profile_map;
+
+extern const ls_profile_map ls_profile_maps[LS_PROFILE_SECTIONS];
+
+/* Lists of words that a value may be; each ends with NULL. */
+extern const char *const ls_profile_sources[];
+extern const char *const ls_profile_places[];
+extern const char *const ls_profile_units[];
+extern const char *const ls_profile_reaches[];
+
+/* How many there are. */
+size_t ls_profile_count(const char *const *words);
 
 #endif

@@ -168,7 +168,7 @@ static void describe_gpu(const ls_topology *t, const ls_unit *gpu, char *text, s
 static ls_status find_match(const ls_topology *t, ls_profile **found, bool *sure, char *why,
                             size_t size)
 {
-    const ls_unit *gpu = ls_topology_find_unit(t, LS_UNIT_GPU);
+    const ls_unit *gpu = ls_topology_find_real_gpu(t);
     int n_possible = 0;
     char note[LS_NOTE_BYTES];
 
@@ -197,7 +197,7 @@ static ls_status find_match(const ls_topology *t, ls_profile **found, bool *sure
 
 ls_status ls_profile_choose(const ls_topology *t, ls_profile **profile, char *reason, size_t size)
 {
-    const ls_unit *gpu = ls_topology_find_unit(t, LS_UNIT_GPU);
+    const ls_unit *gpu = ls_topology_find_real_gpu(t);
     char facts[LS_NOTE_BYTES], why[LS_NOTE_BYTES] = "";
     bool sure = false;
 

@@ -61,12 +61,31 @@ const ls_unit *ls_topology_find_unit(const ls_topology *t, ls_unit_kind kind)
     return NULL;
 }
 
+static bool is_real_gpu(const ls_topology *t, const ls_unit *unit)
+{
+    return unit->kind == LS_UNIT_GPU && (unit->place < 0 || !t->places[unit->place].emulated);
+}
+
 const ls_unit *ls_topology_find_real_gpu(const ls_topology *t)
 {
-    for (int u = 0; u < t->n_units; u++)
-        if (t->units[u].kind == LS_UNIT_GPU &&
-            (t->units[u].place < 0 || !t->places[t->units[u].place].emulated))
-            return &t->units[u];
+    const ls_unit *found = NULL;
+
+    for (int u = 0; u < t->n_units; u++) {
+        const ls_unit *unit = &t->units[u];
+        if (!is_real_gpu(t, unit)) continue;
+        if (unit->cuda_rank == 1) return unit;
+        if (found == NULL) found = unit;
+    }
+    return found;
+}
+
+const ls_place *ls_topology_find_device_memory(const ls_topology *t)
+{
+    const ls_unit *gpu = ls_topology_find_real_gpu(t);
+
+    if (gpu != NULL && gpu->place >= 0) return &t->places[gpu->place];
+    for (int p = 0; p < t->n_places; p++)
+        if (t->places[p].kind == LS_PLACE_HBM) return &t->places[p];
     return NULL;
 }
 

@@ -87,9 +87,10 @@ typedef struct ls_unit {
     char name[LS_NAME_BYTES];   /* "gpu0", "cpu0" */
     char model[LS_LABEL_BYTES]; /* "NVIDIA GH200 480GB"; "": unknown */
     char bus_id[LS_NAME_BYTES]; /* gpu: "0009:01:00.0" */
-    int place;                  /* index of its memory in places; -1: unknown */
-    ls_quantity host_node;      /* gpu: OS index of the nearest host memory; cpu: of its own */
-    ls_quantity cores;          /* gpu: SMs */
+    int cuda_rank; /* gpu: 1: CUDA's device 0, ...; 0: CUDA does not show it, or is not here */
+    int place;     /* index of its memory in places; -1: unknown */
+    ls_quantity host_node; /* gpu: OS index of the nearest host memory; cpu: of its own */
+    ls_quantity cores;     /* gpu: SMs */
     ls_quantity bf16_flops_per_s, fp32_flops_per_s;
     ls_quantity power_cap_watts, power_cap_watts_max;
     ls_facts facts; /* gpu */
@@ -186,8 +187,12 @@ const ls_place *ls_topology_find_host(const ls_topology *topology, int numa_node
 /* The first unit of this kind, or NULL. */
 const ls_unit *ls_topology_find_unit(const ls_topology *topology, ls_unit_kind kind);
 
-/* The first GPU that is no emulation, or NULL. */
+/* The GPU that a run uses, if it is no emulation: CUDA's device 0, which CUDA_VISIBLE_DEVICES may
+ * set; where CUDA tells nothing the first found; or NULL. */
 const ls_unit *ls_topology_find_real_gpu(const ls_topology *topology);
+
+/* The memory of the GPU that a run uses, emulated or not, or NULL. */
+const ls_place *ls_topology_find_device_memory(const ls_topology *topology);
 
 /* The link between these places, in this direction, or NULL. */
 const ls_link *ls_topology_find_link(const ls_topology *topology, const char *from, const char *to);

@@ -191,6 +191,9 @@ static ls_status fill_unit(const ls_topology *t, int index, cJSON *object)
     LS_TRY(ls_json_add(object, "name", cJSON_CreateString(unit->name)));
     LS_TRY(ls_json_add(object, "model", text(unit->model)));
     LS_TRY(ls_json_add(object, "bus_id", text(unit->bus_id)));
+    LS_TRY(ls_json_add(object, "cuda_device",
+                       unit->cuda_rank > 0 ? cJSON_CreateNumber(unit->cuda_rank - 1)
+                                           : cJSON_CreateNull()));
     LS_TRY(ls_json_add(object, "place", text(memory)));
     LS_TRY(add_fields(object, unit, unit_fields, N_OF(unit_fields)));
     if (unit->kind == LS_UNIT_GPU) LS_TRY(add_facts(object, &unit->facts));

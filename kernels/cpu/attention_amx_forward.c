@@ -265,13 +265,13 @@ static void group_finish(const state *st, int group)
     }
 }
 
-void ls_attention_amx_forward(const ls_attention_forward_task *task)
+void ls_attention_amx_forward(const ls_attention_forward_task *task, int n_tasks)
 {
     const ls_attention_forward_args *args = task->args;
     state st;
     const int32_t end = task->rows->last_max + 1;
 
-    assert(args->K <= AMX_WIDTH_MOST);
+    assert(args->K <= AMX_WIDTH_MOST && n_tasks == 1);
     st.args = args;
     st.rows = task->rows;
     st.head = task->head;

@@ -2,7 +2,7 @@
  * attention_forward.c - attention forward of one (query block, key block), and its driver.
  *
  * A task is one head's query tile.  Later tiles see more keys under a causal mask, so tasks run
- * from the last tile to the first and threads take them one by one; no task reads another's
+ * from the last tile to the first and threads take them a few at a time; no task reads another's
  * result.  4 K FLOPs per pair and head; the exponentials cost as much as the products where those
  * run on matrix units.
  */
@@ -55,21 +55,38 @@ static void tile_pass(const ls_attention_forward_args *args, int64_t head, int64
     }
 }
 
-static void task_run(const ls_attention_forward_args *args, const ls_attention_kernel *kernel,
-                     int64_t index)
+/* How many tasks go to a kernel at once: as many as leave every thread several turns. */
+static int64_t tasks_at_once(const ls_attention_forward_args *args,
+                             const ls_attention_kernel *kernel)
+{
+    const int64_t turns = 4, n_tasks = query_tiles(args->N) * args->H;
+    int64_t n = kernel->forward_tasks;
+    while (n > 1 && n_tasks < n * turns * ls_cpu_threads()) n /= 2;
+    return n;
+}
+
+/* The tasks of one key/value head, those of the last query tile first, from begin to end. */
+static void tasks_run(const ls_attention_forward_args *args, const ls_attention_kernel *kernel,
+                      int64_t group, const int64_t span[2])
 {
     const ls_attention_shape shape = ls_attention_forward_shape(args);
-    const int64_t tile = query_tiles(args->N) - 1 - index / args->H;
-    const int64_t head = index % args->H, row = tile * LS_ATTENTION_QUERY_TILE;
-    ls_attention_rows rows;
+    const int64_t per_group = args->H / args->G;
+    ls_attention_rows rows[LS_ATTENTION_FORWARD_TASKS_MOST];
+    ls_attention_forward_task tasks[LS_ATTENTION_FORWARD_TASKS_MOST];
+    int n = 0;
 
-    ls_attention_rows_read(&rows, &shape, row);
-    if (rows.first_min > rows.last_max) {
-        tile_pass(args, head, row, rows.n_rows);
-        return;
+    for (int64_t i = span[0]; i < span[1]; i++) {
+        const int64_t row = (query_tiles(args->N) - 1 - i / per_group) * LS_ATTENTION_QUERY_TILE;
+        const int64_t head = group * per_group + i % per_group;
+        ls_attention_rows_read(&rows[n], &shape, row);
+        if (rows[n].first_min > rows[n].last_max) {
+            tile_pass(args, head, row, rows[n].n_rows);
+            continue;
+        }
+        tasks[n] = (ls_attention_forward_task){args, &rows[n], head, row};
+        n++;
     }
-    const ls_attention_forward_task task = {args, &rows, head, row};
-    kernel->forward(&task);
+    if (n > 0) kernel->forward(tasks, n);
 }
 
 ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args *args)
@@ -91,7 +108,9 @@ ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args
     const int64_t n_prepare = kernel->forward_prepare != NULL && seen.last_max >= 0
                                   ? (end_tile - first_tile) * args->G
                                   : 0;
-    const int64_t n_tasks = query_tiles(args->N) * args->H;
+    const int64_t per_group = query_tiles(args->N) * args->H / args->G;
+    const int64_t at_once = tasks_at_once(args, kernel);
+    const int64_t n_runs = (per_group + at_once - 1) / at_once * args->G;
 
 #if defined(_OPENMP)
 #pragma omp parallel
@@ -105,7 +124,11 @@ ls_status ls_cpu_attention_forward(void *stream, const ls_attention_forward_args
 #if defined(_OPENMP)
 #pragma omp for schedule(dynamic, 1)
 #endif
-        for (int64_t i = 0; i < n_tasks; i++) task_run(&trimmed, kernel, i);
+        for (int64_t i = 0; i < n_runs; i++) {
+            const int64_t begin = i / args->G * at_once, left = per_group - begin;
+            const int64_t end = begin + (left < at_once ? left : at_once);
+            tasks_run(&trimmed, kernel, i % args->G, (int64_t[2]){begin, end});
+        }
     }
     return LS_OK;
 }

@@ -19,6 +19,7 @@ static const ls_attention_kernel kernel_amx = {
     .forward_workspace_bytes = ls_attention_amx_forward_bytes,
     .forward_prepare = ls_attention_amx_forward_prepare,
     .forward = ls_attention_amx_forward,
+    .forward_tasks = 1,
     .backward = ls_attention_amx_backward,
 };
 #endif

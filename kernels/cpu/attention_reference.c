@@ -7,6 +7,7 @@
  */
 #include "attention_tile.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "bf16.h"
@@ -93,8 +94,9 @@ static void row_forward(const ls_attention_forward_task *task, const ls_attentio
     args->lse[row] = (float)lse;
 }
 
-static void forward(const ls_attention_forward_task *task)
+static void forward(const ls_attention_forward_task *task, int n_tasks)
 {
+    assert(n_tasks == 1);
     const ls_attention_shape shape = ls_attention_forward_shape(task->args);
     for (int i = 0; i < task->rows->n_rows; i++) row_forward(task, &shape, i);
 }
@@ -156,4 +158,9 @@ static int usable(ls_dtype dtype, int64_t K)
 }
 
 const ls_attention_kernel ls_attention_kernel_reference = {
-    .name = "reference", .usable = usable, .forward = forward, .backward = backward};
+    .name = "reference",
+    .usable = usable,
+    .forward = forward,
+    .forward_tasks = 1,
+    .backward = backward,
+};

@@ -9,7 +9,9 @@
  *      ..    |    | m  | m  |    |      computed in full.
  *            +----+----+----+----+
  *
- * Forward: one task is one (head, query tile) and walks its key tiles in ascending order.
+ * Forward: one task is one (head, query tile) and walks its key tiles in ascending order.  A kernel
+ * may take several tasks of one key/value head at once, to convert their keys once; that changes
+ * no sum.
  * Backward: one task is one (key/value head, key tile); it owns that tile's dk and dv and walks
  * the heads of its group and their query tiles.  dq of one (head, query tile) is added to by the
  * key tiles in DESCENDING order: a task waits for its turn.  Tasks start in that order too, so the
@@ -31,6 +33,7 @@
 enum {
     LS_ATTENTION_QUERY_TILE = 64,
     LS_ATTENTION_KEY_TILE = 256,
+    LS_ATTENTION_FORWARD_TASKS_MOST = 4, /* of one call of a kernel */
 };
 
 typedef enum ls_attention_variant {
@@ -110,7 +113,9 @@ typedef struct ls_attention_kernel {
     uint64_t (*forward_workspace_bytes)(const ls_attention_forward_args *args);
     /* Prepare key tile `key_tile` of key/value head `group` in the workspace; NULL: nothing to. */
     void (*forward_prepare)(const ls_attention_forward_args *args, int64_t group, int64_t key_tile);
-    void (*forward)(const ls_attention_forward_task *task);
+    /* The tasks are of one key/value head, 1 to forward_tasks. */
+    void (*forward)(const ls_attention_forward_task *tasks, int n_tasks);
+    int forward_tasks;
     void (*backward)(const ls_attention_backward_task *task);
 } ls_attention_kernel;
 
@@ -133,7 +138,7 @@ extern const ls_attention_kernel ls_attention_kernel_avx512; /* where the CPU ha
 uint64_t ls_attention_amx_forward_bytes(const ls_attention_forward_args *args);
 void ls_attention_amx_forward_prepare(const ls_attention_forward_args *args, int64_t group,
                                       int64_t key_tile);
-void ls_attention_amx_forward(const ls_attention_forward_task *task);
+void ls_attention_amx_forward(const ls_attention_forward_task *task, int n_tasks);
 void ls_attention_amx_backward(const ls_attention_backward_task *task);
 
 /* The args of both directions name these fields alike. */

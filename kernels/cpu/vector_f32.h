@@ -50,6 +50,19 @@ static inline void vf_store(float *to, vf value)
     memcpy(to, &value, sizeof value);
 }
 
+/* VF_LANES bf16 in fp32 */
+static inline vf vf_load_bf16(const uint16_t *from)
+{
+#if defined(__AVX512F__)
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
+    return (vf)_mm512_slli_epi32(words, 16);
+#else
+    vu words;
+    for (int i = 0; i < VF_LANES; i++) words[i] = (uint32_t)from[i] << 16;
+    return (vf)words;
+#endif
+}
+
 static inline vi vi_load(const int32_t *from)
 {
     vi value;
@@ -96,15 +109,39 @@ static inline vf vf_max(vf a, vf b)
 /* Nonzero if any lane of a comparison's result holds. */
 static inline int vi_any(vi mask)
 {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#else
     int32_t any = 0;
     for (int i = 0; i < VF_LANES; i++) any |= mask[i];
     return any != 0;
+#endif
 }
 
+/* 2^t for t <= 127, relative error below 2e-7; t below -126 gives 0. */
+#if defined(__AVX512DQ__)
 /*
- * 2^t for t <= 127, relative error below 2e-7; t below -126 gives 0.  The integer part goes
- * straight into the exponent, the fraction in [-1/2, 1/2] through a polynomial of degree 6
- * (Taylor).
+ * AVX-512 splits t into floor(t) and a fraction in [0, 1), and scales by 2^floor(t), in one
+ * instruction each.  In between, a polynomial of degree 5 that is 1 at 0 and minimax in relative
+ * error (8e-8).
+ */
+static inline vf vf_exp2(vf t)
+{
+    enum { FLOOR_EXACTLY = 0x9 }; /* of VREDUCEPS: no fraction bits, round down, raise nothing */
+    const __mmask16 is_normal = _mm512_cmp_ps_mask((__m512)t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    const vf f = (vf)_mm512_reduce_ps((__m512)t, FLOOR_EXACTLY);
+    vf p = vf_set(1.86713008e-3f);
+    p = vf_fma(p, f, vf_set(9.017030295e-3f));
+    p = vf_fma(p, f, vf_set(5.579991313e-2f));
+    p = vf_fma(p, f, vf_set(0.2401644501f));
+    p = vf_fma(p, f, vf_set(0.6931513118f));
+    p = vf_fma(p, f, vf_set(1.0f));
+    return (vf)_mm512_maskz_scalef_ps(is_normal, (__m512)p, (__m512)t);
+}
+#else
+/*
+ * The integer part goes straight into the exponent, the fraction in [-1/2, 1/2] through a
+ * polynomial of degree 5.
  */
 static inline vf vf_exp2(vf t)
 {
@@ -122,5 +159,6 @@ static inline vf vf_exp2(vf t)
     const vf result = (vf)((vu)p + ((vu)shifted << 23));
     return (vf)((vi)result & ~underflow);
 }
+#endif
 
 #endif

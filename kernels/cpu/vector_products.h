@@ -3,8 +3,8 @@
  *
  *     c[rows][cols] (+)= sum over t < n_terms of  a(row, t) b[t][cols]
  *
- * A block of 6 rows by a few vectors is kept in registers over all terms.  a is read one number at
- * a time, so it may be stored either way round.
+ * A block of 6 rows by a few vectors, or of 12 by half as many, is kept in registers over all
+ * terms.  a is read one number at a time, so it may be stored either way round.
  *
  * Layer: kernels, private.
  */
@@ -16,6 +16,7 @@
 enum {
     PRODUCT_ROWS = 6,
     PRODUCT_VECTORS = VF_REGISTERS == 32 ? 4 : 2,
+    HALF = PRODUCT_VECTORS / 2,
 };
 
 typedef struct product {
@@ -32,32 +33,39 @@ typedef struct product {
 static inline __attribute__((always_inline)) void product_block(const product *p, int64_t row,
                                                                 int64_t col, int rows, int vectors)
 {
-    vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];
-    float *c = p->c + row * p->c_stride + col;
-    const float *a = p->a + row * p->a_row, *b = p->b + col;
+    const int64_t c_stride = p->c_stride, a_row = p->a_row, a_term = p->a_term;
+    vf sum[2 * PRODUCT_ROWS][PRODUCT_VECTORS];
+    float *c = p->c + row * c_stride + col;
+    const float *a = p->a + row * a_row, *b = p->b + col;
 
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = p->accumulate ? vf_load(c + i * p->c_stride + j * VF_LANES) : vf_set(0.0f);
-    for (int64_t t = 0; t < p->n_terms; t++, a += p->a_term, b += p->b_stride) {
+            sum[i][j] = p->accumulate ? vf_load(c + i * c_stride + j * VF_LANES) : vf_set(0.0f);
+    for (int64_t t = 0; t < p->n_terms; t++, a += a_term, b += p->b_stride) {
         vf right[PRODUCT_VECTORS];
         for (int j = 0; j < vectors; j++) right[j] = vf_load(b + j * VF_LANES);
         for (int i = 0; i < rows; i++) {
-            const vf left = vf_set(a[i * p->a_row]);
+            const vf left = vf_set(a[i * a_row]);
             for (int j = 0; j < vectors; j++) sum[i][j] = vf_fma(left, right[j], sum[i][j]);
         }
     }
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) vf_store(c + i * p->c_stride + j * VF_LANES, sum[i][j]);
+        for (int j = 0; j < vectors; j++) vf_store(c + i * c_stride + j * VF_LANES, sum[i][j]);
 }
 
 static inline __attribute__((always_inline)) void product_rows(const product *p, int64_t col,
-                                                               int vectors)
+                                                               int vectors, int most)
 {
     int64_t row = 0;
-    for (; row + PRODUCT_ROWS <= p->n_rows; row += PRODUCT_ROWS)
-        product_block(p, row, col, PRODUCT_ROWS, vectors);
-    for (; row < p->n_rows; row++) product_block(p, row, col, 1, vectors);
+    /* Left-over rows go together: few sums at a time would wait for each other. */
+    for (; row + most <= p->n_rows; row += most) product_block(p, row, col, most, vectors);
+    for (; row + 4 <= p->n_rows; row += 4) product_block(p, row, col, 4, vectors);
+    switch (p->n_rows - row) {
+    case 3: product_block(p, row, col, 3, vectors); break;
+    case 2: product_block(p, row, col, 2, vectors); break;
+    case 1: product_block(p, row, col, 1, vectors); break;
+    default: break;
+    }
 }
 
 /* Not inlined: on its own, compilers keep every sum in a register. */
@@ -65,8 +73,10 @@ static __attribute__((noinline)) void product_run(const product *p)
 {
     int64_t col = 0;
     for (; col + PRODUCT_VECTORS * VF_LANES <= p->n_cols; col += PRODUCT_VECTORS * VF_LANES)
-        product_rows(p, col, PRODUCT_VECTORS);
-    for (; col < p->n_cols; col += VF_LANES) product_rows(p, col, 1);
+        product_rows(p, col, PRODUCT_VECTORS, PRODUCT_ROWS);
+    for (; col + HALF * VF_LANES <= p->n_cols; col += HALF * VF_LANES)
+        product_rows(p, col, HALF, 2 * PRODUCT_ROWS);
+    for (; col < p->n_cols; col += VF_LANES) product_rows(p, col, 1, 2 * PRODUCT_ROWS);
 }
 
 #endif

@@ -16,6 +16,9 @@ static const char help[] =
     "  --json              one JSON document; what is not known is null\n"
     "  --print             the plan itself, a line for each tensor and step, to read and to "
     "compare\n"
+    "  --compare PROFILE,PROFILE...  a line for each hardware profile (exit 3: it fits none); "
+    "with\n"
+    "                      --json an array of their documents\n"
     "  --maximize tokens   the longest sequence.tokens that have room, for each memory.save\n"
     "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
     "\n"
@@ -24,9 +27,10 @@ static const char help[] =
 static int run(int argc, char **argv)
 {
     static arguments parsed;
-    const char *maximize = NULL;
+    const char *compare = NULL, *maximize = NULL;
     bool print = false;
     const option options[] = {{"print", OPTION_FLAG, &print},
+                              {"compare", OPTION_TEXT, &compare},
                               {"maximize", OPTION_TEXT, &maximize},
                               {NULL, OPTION_FLAG, NULL}};
     const int failed = arguments_parse("plan", argc, argv, options, &parsed);
@@ -35,11 +39,15 @@ static int run(int argc, char **argv)
     if (parsed.help) return print_help(&command_plan);
     if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
-    if (print && maximize != NULL) return usage_error("plan", "--print or --maximize, not both");
+    if (print + (compare != NULL) + (maximize != NULL) > 1)
+        return usage_error("plan", "--print, --compare or --maximize, not two of them");
     if (maximize != NULL && strcmp(maximize, "tokens") != 0)
         return usage_error("plan", "--maximize %s: allowed: tokens", maximize);
     parsed.run.path = parsed.paths[0];
     signals_install(SIGNALS_EXIT);
+    if (compare != NULL)
+        return report_result(&parsed,
+                             longspan_plan_compare(&parsed.run, compare, parsed.json, stdout));
     if (maximize != NULL)
         return report_result(&parsed, longspan_plan_maximize(&parsed.run, parsed.json, stdout));
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT

@@ -48,11 +48,14 @@ typedef struct command {
     } u;
 } command;
 
+#define LATE_NS_MAX 50000000u /* what is later than that is not made up for */
+
 typedef struct lane {
     struct ls_device *device;
     pthread_t thread;
     int n_threads;                /* of the ops */
     double bytes_per_s;           /* of copies; 0: not throttled */
+    uint64_t late_ns;             /* by how much the latest of them was late */
     uint64_t submitted, finished; /* commands so far; the ring holds those between */
     int64_t running;              /* tag of the latest command */
     ls_lane_stats stats;
@@ -90,7 +93,8 @@ static void sleep_until(void *context, uint64_t ns)
     }
 }
 
-/* Over a throttled link a copy takes as long as its bytes need. */
+/* Over a throttled link a copy takes as long as its bytes need.  A sleep ends late, by much on a
+ * busy machine: the next copy makes up for it, so that the sum is right. */
 static void run_copy(lane *l, const command *c)
 {
     const ls_device_clock *clock = &l->device->clock;
@@ -98,8 +102,13 @@ static void run_copy(lane *l, const command *c)
 
     memcpy(c->u.copy.to, c->u.copy.from, c->u.copy.bytes);
     if (l->bytes_per_s <= 0.0) return;
-    const double took_ns = 1e9 * (double)c->u.copy.bytes / l->bytes_per_s;
-    clock->sleep_until_ns(clock->context, start_ns + (uint64_t)took_ns);
+    const uint64_t took_ns = (uint64_t)(1e9 * (double)c->u.copy.bytes / l->bytes_per_s);
+    const uint64_t owed_ns = l->late_ns < took_ns ? l->late_ns : took_ns;
+    const uint64_t end_ns = start_ns + took_ns - owed_ns;
+    clock->sleep_until_ns(clock->context, end_ns);
+    const uint64_t now_ns = clock->now_ns(clock->context);
+    const uint64_t late_ns = l->late_ns - owed_ns + (now_ns > end_ns ? now_ns - end_ns : 0);
+    l->late_ns = late_ns < LATE_NS_MAX ? late_ns : LATE_NS_MAX;
 }
 
 static ls_status run_command(lane *l, const command *c)
@@ -191,8 +200,8 @@ ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **devic
     if (opened == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "device of %d lanes", options->n_lanes);
     opened->n_lanes = options->n_lanes;
     opened->failed_tag = -1;
-    opened->clock = options->clock != NULL ? *options->clock
-                                           : (ls_device_clock){read_clock, sleep_until, NULL};
+    opened->clock =
+        options->clock != NULL ? *options->clock : (ls_device_clock){read_clock, sleep_until, NULL};
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->changed, NULL);
 

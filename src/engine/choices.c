@@ -9,6 +9,7 @@
 #include <fnmatch.h>
 
 #include "host_memory.h"
+#include "save_search.h"
 
 #define CHUNK_ROWS 2048
 
@@ -36,6 +37,11 @@ static void apply_groups(void *context, const char *name, ls_param *param)
     }
 }
 
+static void apply_saves(void *context, int32_t layer, ls_layer_save *save)
+{
+    *save = ls_saves_of(context, layer);
+}
+
 ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_config *m,
                                       const ls_choices *choices, bool train)
 {
@@ -59,8 +65,8 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .loss_rows = choices->loss_rows,
                                 .window = c->window,
                                 .train = train,
-                                .save_o = choices->save_o,
-                                .save_qkv = choices->save_qkv,
+                                .save_rule = apply_saves,
+                                .save_context = (void *)&choices->saves,
                                 .beta1 = (float)c->beta1,
                                 .beta2 = (float)c->beta2,
                                 .adam_eps = (float)c->eps,
@@ -70,9 +76,8 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .param_context = (void *)c};
 }
 
-/* Bytes of a place under these choices. */
 static ls_status measure_plan(const ls_decoder_options *options, const ls_placement *placement,
-                              ls_place_kind place, uint64_t *bytes)
+                              ls_choices_cost *cost)
 {
     ls_decoder decoder;
     ls_plan plan;
@@ -80,7 +85,12 @@ static ls_status measure_plan(const ls_decoder_options *options, const ls_placem
     LS_TRY(ls_decoder_build(options, &decoder));
     const ls_status status = ls_plan_lower(&decoder.tape, placement, &ls_ops_cpu, &plan);
     if (status == LS_OK) {
-        *bytes = ls_plan_place_bytes(&plan, place);
+        const int64_t first = plan.segment_first[LS_SEGMENT_STEP];
+        *cost = (ls_choices_cost){.flops = 0.0};
+        for (int p = 0; p < LS_PLACE_COUNT; p++)
+            cost->place_bytes[p] = ls_plan_place_bytes(&plan, (ls_place_kind)p);
+        for (int64_t s = first; s < first + plan.segment_steps[LS_SEGMENT_STEP]; s++)
+            cost->flops += plan.steps[s].flops;
         ls_plan_free(&plan);
     }
     ls_decoder_free(&decoder);
@@ -95,49 +105,32 @@ static ls_host_memory read_memory(const ls_hardware *hardware)
                             .limit = hardware->limit};
 }
 
-/* The residual stream alone: training keeps that of every layer, evaluation that of one. */
-static double count_residual_bytes(const ls_run_config *config, const ls_model_config *model,
-                                   bool train)
+uint64_t ls_choices_room(const ls_hardware *hardware, ls_place_kind place)
 {
-    const double layers = train ? (double)model->num_hidden_layers : 1.0;
-    return layers * (double)config->sequence_tokens * (double)config->sequences *
-           (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
-}
-
-static ls_status choose_save(const ls_run_config *config, const ls_model_config *model,
-                             uint64_t available_bytes, ls_choices *choices)
-{
-    static const struct {
-        bool o, qkv;
-    } policies[] = {{true, true}, {true, false}, {false, false}};
-    const uint64_t limit = available_bytes / 2;
-
-    /* No need to build long plans that save more than what is already too much. */
-    if (count_residual_bytes(config, model, true) > (double)limit) return LS_OK;
-    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        uint64_t bytes;
-        choices->save_o = policies[p].o;
-        choices->save_qkv = policies[p].qkv;
-        const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
-        LS_TRY(measure_plan(&options, NULL, LS_PLACE_HOST, &bytes));
-        if (bytes <= limit) break;
-    }
-    return LS_OK;
+    if (hardware != NULL) return hardware->available_bytes[place];
+    return place == LS_PLACE_HOST ? ls_host_memory_read().available_bytes : 0;
 }
 
 /* Refuse what cannot fit whatever is chosen, before such a plan is built. */
-static ls_status check_residuals(const ls_run_config *config, const ls_model_config *model,
-                                 const ls_hardware *hardware, bool train)
+static ls_status check_saved(const ls_run_config *config, const ls_model_config *model,
+                             const ls_hardware *hardware, bool train)
 {
+    const ls_saves inputs = {.n_ranges = 0};
     const ls_host_memory memory = read_memory(hardware);
-    const double bytes = count_residual_bytes(config, model, train);
+    const double device = (double)ls_choices_room(hardware, LS_PLACE_HBM);
+    const double room = (double)memory.available_bytes + device;
+    const double bytes =
+        train ? ls_save_host_bytes(config, model, config->save_auto ? &inputs : &config->saves)
+              : (double)config->sequence_tokens * (double)config->sequences *
+                    (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
 
-    if (bytes <= (double)memory.available_bytes) return LS_OK;
+    if (bytes <= room) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
-                   "host memory: the residual stream of %lld sequences of %lld tokens alone needs "
-                   "%.3f GiB, %s leaves %.3f GiB; lower sequence.tokens or batch.sequences",
+                   "host memory: what is kept of %lld sequences of %lld tokens alone needs %.3f "
+                   "GiB, %s leaves %.3f GiB%s; lower sequence.tokens or batch.sequences%s",
                    (long long)config->sequences, (long long)config->sequence_tokens, bytes / 0x1p30,
-                   memory.limit, (double)memory.available_bytes / 0x1p30);
+                   memory.limit, room / 0x1p30, device > 0.0 ? " with device memory" : "",
+                   train ? ", or keep fewer inputs of layers (memory.save: x/4)" : "");
 }
 
 /* Refuse a plan that would itself fill the memory. */
@@ -162,7 +155,19 @@ static ls_status check_plan_size(const ls_run_config *config, const ls_model_con
 
 /* ---- placement ----------------------------------------------------------------------------- */
 
-static ls_placement_wish make_wish(const ls_run_config *config)
+/* The places that memory.save gives to ranges of layers. */
+static void wish_layers(const ls_saves *saves, ls_placement_wish *wish)
+{
+    for (int32_t i = 0; i < saves->n_ranges; i++) {
+        const ls_save_range *range = &saves->ranges[i];
+        if (range->place == 0) continue;
+        const bool is_end = range->last == saves->n_layers - 1; /* with what the last layer gives */
+        wish->layers[wish->n_layers++] = (ls_layer_place){
+            range->first, range->last + (is_end ? 1 : 0), (ls_place_kind)(range->place - 1)};
+    }
+}
+
+static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices *choices)
 {
     static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
                                           [LS_WEIGHTS_DIRECT] = LS_MODE_DIRECT,
@@ -177,31 +182,30 @@ static ls_placement_wish make_wish(const ls_run_config *config)
         wish.place_given[c] = config->places[c] > 0;
         if (wish.place_given[c]) wish.places[c] = (ls_place_kind)(config->places[c] - 1);
     }
+    wish_layers(&choices->saves, &wish);
     return wish;
 }
 
 /* How many blocks are kept: the inputs of a block of queries stay while it is at work. */
-static ls_status set_tiles(ls_choices *choices)
+static ls_status set_tiles(const ls_decoder_options *options, ls_placement *p)
 {
-    ls_placement *p = &choices->placement;
     const bool cut = p->tiled[LS_CLASS_X] || p->tiled[LS_CLASS_O] || p->tiled[LS_CLASS_KV] ||
                      p->tiled[LS_CLASS_DKV];
 
-    if (cut && choices->query_block % choices->chunk != 0)
+    if (cut && options->query_block % options->chunk != 0)
         return LS_FAIL(LS_ERR_INVALID,
                        "sequence.query_block: %lld is no multiple of sequence.chunk %lld, so "
                        "activations cannot pass through device memory in blocks",
-                       (long long)choices->query_block, (long long)choices->chunk);
-    p->tiles[LS_CLASS_X] = choices->query_block / choices->chunk + 1;
+                       (long long)options->query_block, (long long)options->chunk);
+    p->tiles[LS_CLASS_X] = options->query_block / options->chunk + 1;
     return LS_OK;
 }
 
-ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
-                           const ls_hardware *hardware, bool train, bool frozen,
-                           ls_choices *choices)
+/* The first placement of a wish that fits device memory, or the last, and what the plan then takes;
+ * cost NULL: not asked for. */
+static ls_status settle(const ls_decoder_options *options, const ls_hardware *hardware,
+                        ls_placement_wish wish, ls_placement *placement, ls_choices_cost *cost)
 {
-    const ls_topology *machine =
-        hardware != NULL && hardware->has_device ? hardware->topology : NULL;
     /* What costs least first. */
     static const struct {
         bool stream;
@@ -211,27 +215,68 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
                     {true, LS_CUT_X_O},
                     {false, LS_CUT_X_O_KV},
                     {true, LS_CUT_X_O_KV}};
-    ls_placement_wish wish = make_wish(config);
-    uint64_t bytes;
+    const size_t n_attempts = sizeof attempts / sizeof attempts[0];
+    const ls_topology *machine =
+        hardware != NULL && hardware->has_device ? hardware->topology : NULL;
+    ls_choices_cost measured = {.flops = 0.0};
 
-    if (frozen && machine != NULL) {
+    for (size_t i = 0; i < n_attempts; i++) {
+        wish.weights_too_large = attempts[i].stream;
+        wish.cut = attempts[i].cut;
+        LS_TRY(ls_placement_decide(machine, &wish, placement));
+        LS_TRY(set_tiles(options, placement));
+        if (machine != NULL || cost != NULL) LS_TRY(measure_plan(options, placement, &measured));
+        if (machine == NULL) break;
+        if (measured.place_bytes[LS_PLACE_HBM] <= hardware->available_bytes[LS_PLACE_HBM]) break;
+    }
+    if (cost != NULL) *cost = measured;
+    return LS_OK;
+}
+
+ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
+                           const ls_hardware *hardware, bool train, bool frozen,
+                           ls_choices *choices)
+{
+    choices->saves.n_layers = (int32_t)model->num_hidden_layers;
+    ls_placement_wish wish = make_wish(config, choices);
+
+    if (frozen && hardware != NULL && hardware->has_device) {
         wish.weights_given = true;
         wish.weights = choices->placement.classes[LS_CLASS_WEIGHTS].mode;
         wish.ring_slots = choices->placement.ring_slots;
     }
-    for (size_t i = 0;; i++) {
-        wish.weights_too_large = attempts[i].stream;
-        wish.cut = attempts[i].cut;
-        LS_TRY(ls_placement_decide(machine, &wish, &choices->placement));
-        LS_TRY(set_tiles(choices));
-        if (machine == NULL || i + 1 == sizeof attempts / sizeof attempts[0]) return LS_OK;
-        const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
-        LS_TRY(measure_plan(&options, &choices->placement, LS_PLACE_HBM, &bytes));
-        if (bytes <= hardware->available_bytes[LS_PLACE_HBM]) return LS_OK;
-    }
+    const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
+    return settle(&options, hardware, wish, &choices->placement, NULL);
+}
+
+ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
+                             const ls_hardware *hardware, ls_choices *choices,
+                             ls_choices_cost *cost)
+{
+    choices->saves.n_layers = (int32_t)model->num_hidden_layers;
+    const ls_placement_wish wish = make_wish(config, choices);
+    const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
+    return settle(&options, hardware, wish, &choices->placement, cost);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
+
+/* What the run file says of layers, if the model has them. */
+static ls_status take_saves(const ls_run_config *config, const ls_model_config *model,
+                            ls_saves *saves)
+{
+    const int64_t L = model->num_hidden_layers;
+
+    *saves = config->saves;
+    for (int32_t i = 0; i < saves->n_ranges; i++)
+        if (saves->ranges[i].last >= L && saves->ranges[i].last != LS_SAVE_LAYERS_ALL)
+            return LS_FAIL(LS_ERR_INVALID,
+                           "memory.save[%d].layers: %d-%d, but the model has %lld layers; allowed: "
+                           "0 to %lld",
+                           i, saves->ranges[i].first, saves->ranges[i].last, (long long)L,
+                           (long long)L - 1);
+    return LS_OK;
+}
 
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
@@ -247,10 +292,10 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
     LS_TRY(check_plan_size(config, model, &made));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
-    made.save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O;
-    made.save_qkv = config->save == LS_SAVE_X_QKV_O;
-    if (train && config->save == LS_SAVE_AUTO)
-        LS_TRY(choose_save(config, model, read_memory(hardware).available_bytes, &made));
+    if (train && config->save_auto)
+        LS_TRY(ls_save_choose(config, model, hardware, &made));
+    else if (train)
+        LS_TRY(take_saves(config, model, &made.saves));
     LS_TRY(ls_choices_place(config, model, hardware, train, false, &made));
     *choices = made;
     return LS_OK;
@@ -259,12 +304,6 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
 ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model,
                           const ls_hardware *hardware, bool train, ls_choices *choices)
 {
-    LS_TRY(check_residuals(config, model, hardware, train));
+    LS_TRY(check_saved(config, model, hardware, train));
     return ls_choices_make_any(config, model, hardware, train, choices);
-}
-
-const char *ls_choices_save_name(const ls_choices *choices)
-{
-    if (choices->save_qkv) return "x+qkv+o";
-    return choices->save_o ? "x+o" : "x";
 }

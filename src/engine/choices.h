@@ -12,8 +12,8 @@
 /*
  * Fill in every choice the config leaves open.
  *   hardware  NULL: host memory alone
- * Saving more is chosen while the whole plan keeps
- * within half of the memory that is available.  LS_ERR_NO_MEMORY: whatever is chosen does not fit.
+ * LS_ERR_NO_MEMORY: whatever is chosen does not fit; LS_ERR_INVALID: the run file asks for what
+ * this model or machine cannot do (the text names the key).
  */
 ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *model,
                           const ls_hardware *hardware, bool train, ls_choices *choices);
@@ -31,11 +31,26 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
                            const ls_hardware *hardware, bool train, bool frozen,
                            ls_choices *choices);
 
-/* The decoder these choices describe. */
+typedef struct ls_choices_cost {
+    uint64_t place_bytes[LS_PLACE_COUNT];
+    double flops; /* of an optimizer step, recompute included */
+} ls_choices_cost;
+
+/* Place them for training, nothing frozen, and say what the plan then takes.  LS_ERR_NO_MEMORY: no
+ * room to build it. */
+ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
+                             const ls_hardware *hardware, ls_choices *choices,
+                             ls_choices_cost *cost);
+
+/* Room on a place; UINT64_MAX: not known to be limited.  hardware NULL: this machine's host memory
+ * alone. */
+uint64_t ls_choices_room(const ls_hardware *hardware, ls_place_kind place);
+
+/*
+ * The decoder these choices describe.
+ *   choices  must outlive its building
+ */
 ls_decoder_options ls_choices_decoder(const ls_run_config *config, const ls_model_config *model,
                                       const ls_choices *choices, bool train);
-
-/* "x", "x+o" or "x+qkv+o" */
-const char *ls_choices_save_name(const ls_choices *choices);
 
 #endif

@@ -6,6 +6,9 @@
 
 #include "host_memory.h"
 
+/* This build computes on the CPU. */
+#define USE_GPU false
+
 static void read_throttle(const ls_profile *profile, ls_hardware *h)
 {
     if (ls_known(profile->throttle_in_bytes_per_s))
@@ -29,13 +32,27 @@ static ls_status merge(const ls_profile *profile, const char *reason, ls_hardwar
     return ls_profile_merge(profile, reason, h->topology);
 }
 
+static void note_unused(const ls_unit *gpu, ls_hardware *h)
+{
+    snprintf(h->note, sizeof h->note,
+             "GPU %s (%s) found, but this build has no CUDA device: computing on the CPU",
+             gpu->name, gpu->model[0] != '\0' ? gpu->model : "model unknown");
+}
+
 static ls_status choose(ls_hardware *h)
 {
     char reason[LS_REASON_BYTES];
     ls_profile *profile;
 
     LS_TRY(ls_topology_discover(NULL, &h->topology));
-    LS_TRY(ls_profile_choose(h->topology, &profile, reason, sizeof reason));
+    const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
+    if (gpu != NULL && !USE_GPU) {
+        note_unused(gpu, h);
+        snprintf(reason, sizeof reason, "chosen by auto: %s", h->note);
+        LS_TRY(ls_profile_read("cpu", &profile));
+    } else {
+        LS_TRY(ls_profile_choose(h->topology, &profile, reason, sizeof reason));
+    }
     const ls_status status = merge(profile, reason, h);
     ls_profile_free(profile);
     return status;
@@ -64,39 +81,127 @@ static ls_status open_profile(const ls_profile *profile, bool to_run, ls_hardwar
                    profile->name);
 }
 
-static void find_room(ls_hardware *h)
-{
-    const ls_host_memory memory = ls_host_memory_read();
-    const ls_place *host = NULL;
+/* ---- room ----------------------------------------------------------------------------------- */
 
-    for (int p = 0; p < LS_PLACE_COUNT; p++) h->available_bytes[p] = 0;
-    h->available_bytes[LS_PLACE_HOST] = memory.available_bytes;
-    h->limit = memory.limit;
+/* Memory that Linux may give to programs: of the host, and of GPUs that are nodes of it. */
+static int count_nodes(const ls_topology *machine)
+{
+    int n = 0;
+
+    for (int i = 0; i < machine->n_places; i++) {
+        const ls_place *place = &machine->places[i];
+        n += place->kind == LS_PLACE_HOST || (place->kind == LS_PLACE_HBM && place->numa_node >= 0);
+    }
+    return n;
+}
+
+/* Memory is bound only where a device uses it and there is more than one node. */
+static void find_host_node(ls_hardware *h)
+{
+    const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
+
+    h->host_node = -1;
+    h->host_reason[0] = '\0';
+    if (!h->has_device) return;
+    if (h->is_elsewhere || gpu == NULL)
+        snprintf(h->host_reason, sizeof h->host_reason, "not bound: %s",
+                 h->is_elsewhere ? "the machine is not here" : "device memory is emulated");
+    else if (!ls_known(gpu->host_node))
+        snprintf(h->host_reason, sizeof h->host_reason,
+                 "not bound: nothing tells which NUMA node is nearest to %s", gpu->name);
+    else if (count_nodes(h->topology) <= 1)
+        snprintf(h->host_reason, sizeof h->host_reason, "not bound: there is one NUMA node");
+    else {
+        h->host_node = (int)gpu->host_node.value;
+        snprintf(h->host_reason, sizeof h->host_reason,
+                 "bound to NUMA node %d: nearest to %s (%s: %s)", h->host_node, gpu->name,
+                 ls_source_name(gpu->host_node.source),
+                 gpu->host_node.from != NULL ? gpu->host_node.from : "unknown");
+    }
+}
+
+static uint64_t device_room(const ls_hardware *h, const ls_place *place)
+{
+    uint64_t bytes = UINT64_MAX;
+
+    if (ls_known(place->capacity_bytes)) bytes = (uint64_t)place->capacity_bytes.value;
+    if (!h->is_elsewhere && !place->emulated && ls_known(place->free_bytes) &&
+        place->free_bytes.value < (double)bytes)
+        bytes = (uint64_t)place->free_bytes.value;
+    return bytes;
+}
+
+static void find_device(bool use_gpu, ls_hardware *h)
+{
+    const ls_place *place = ls_topology_find_device_memory(h->topology);
+
+    if (place == NULL || (!use_gpu && !h->is_elsewhere && !place->emulated)) return;
+    h->has_device = true;
+    h->emulated = place->emulated;
+    h->available_bytes[LS_PLACE_HBM] = device_room(h, place);
+}
+
+static bool lends_device_memory(const ls_topology *machine)
+{
+    for (int i = 0; i < machine->n_places; i++)
+        if (machine->places[i].kind == LS_PLACE_HBM && machine->places[i].numa_node >= 0)
+            return true;
+    return false;
+}
+
+/* What the nodes of host memory can hold, or that to which it is bound; false: it is not known. */
+static bool read_nodes(const char *root, const ls_hardware *h, uint64_t *bytes)
+{
+    ls_host_memory node;
+    uint64_t sum = 0;
+
     for (int i = 0; i < h->topology->n_places; i++) {
         const ls_place *place = &h->topology->places[i];
-        const bool usable = h->is_elsewhere || place->emulated;
-        if (place->kind == LS_PLACE_HOST && host == NULL) host = place;
-        if (place->kind != LS_PLACE_HBM || !usable || h->has_device) continue;
-        h->has_device = true;
-        h->emulated = place->emulated;
-        h->available_bytes[LS_PLACE_HBM] =
-            ls_known(place->capacity_bytes) ? (uint64_t)place->capacity_bytes.value : UINT64_MAX;
+        if (place->kind != LS_PLACE_HOST) continue;
+        if (h->host_node >= 0 && place->numa_node != h->host_node) continue;
+        if (!ls_host_memory_read_node(root, place->numa_node, &node)) return false;
+        sum += node.available_bytes;
     }
-    if (!h->is_elsewhere || host == NULL || !ls_known(host->capacity_bytes)) return;
+    *bytes = sum;
+    return sum > 0;
+}
+
+static void find_host_room(const char *root, ls_hardware *h)
+{
+    const ls_host_memory memory = ls_host_memory_read_at(root);
+    uint64_t nodes;
+
+    h->available_bytes[LS_PLACE_HOST] = memory.available_bytes;
+    h->limit = memory.limit;
+    /* MemAvailable counts every node. */
+    if (h->host_node < 0 && !lends_device_memory(h->topology)) return;
+    if (!read_nodes(root, h, &nodes) || nodes >= memory.available_bytes) return;
+    h->available_bytes[LS_PLACE_HOST] = nodes;
+    h->limit = h->host_node >= 0 ? "NUMA node nearest to the GPU" : "NUMA nodes of the host";
+}
+
+static void describe_room(ls_hardware *h)
+{
+    const ls_host_memory memory = ls_host_memory_read();
+    const ls_place *host = ls_topology_find_place(h->topology, ls_place_name(LS_PLACE_HOST));
+
+    h->available_bytes[LS_PLACE_HOST] = memory.available_bytes;
+    h->limit = memory.limit;
+    if (host == NULL || !ls_known(host->capacity_bytes)) return;
     h->available_bytes[LS_PLACE_HOST] = (uint64_t)host->capacity_bytes.value;
     h->limit = "capacity in the profile";
 }
 
-/* Memory is bound only where a device uses it and there is more than one node. */
-static int find_host_node(const ls_hardware *h)
+void ls_hardware_find_room(const char *root, bool use_gpu, ls_hardware *h)
 {
-    const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
-    int n_nodes = 0;
-
-    for (int i = 0; i < h->topology->n_places; i++)
-        n_nodes += h->topology->places[i].kind == LS_PLACE_HOST;
-    if (!h->has_device || h->is_elsewhere || gpu == NULL || !ls_known(gpu->host_node)) return -1;
-    return n_nodes > 1 ? (int)gpu->host_node.value : -1;
+    memset(h->available_bytes, 0, sizeof h->available_bytes);
+    h->has_device = h->emulated = false;
+    find_device(use_gpu, h);
+    find_host_node(h);
+    if (h->is_elsewhere)
+        describe_room(h);
+    else
+        find_host_room(root, h);
 }
 
 static ls_status open_named(const char *name, bool to_run, ls_hardware *h)
@@ -119,8 +224,7 @@ ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)
         ls_hardware_close(&opened);
         return status;
     }
-    find_room(&opened);
-    opened.host_node = find_host_node(&opened);
+    ls_hardware_find_room("", USE_GPU, &opened);
     *hardware = opened;
     return LS_OK;
 }

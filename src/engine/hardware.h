@@ -9,6 +9,8 @@
 #include "plan.h"
 #include "profile.h"
 
+#define LS_HARDWARE_REASON_BYTES 256
+
 typedef struct ls_hardware {
     ls_topology *topology;
     char profile[LS_NAME_BYTES];
@@ -18,7 +20,9 @@ typedef struct ls_hardware {
     double in_bytes_per_s, out_bytes_per_s;   /* throttled copies; 0: as fast as they go */
     uint64_t available_bytes[LS_PLACE_COUNT]; /* a snapshot; UINT64_MAX: not known to be limited */
     const char *limit;                        /* what limits host memory: static text */
-    int host_node; /* NUMA node nearest to the GPU, OS index; -1: no GPU, or it does not matter */
+    int host_node; /* host memory is bound to this NUMA node, OS index; -1: it is not bound */
+    char host_reason[LS_HARDWARE_REASON_BYTES]; /* why it is, or is not; "": no device memory */
+    char note[LS_HARDWARE_REASON_BYTES];        /* for the user: a GPU that is not used; "" */
 } ls_hardware;
 
 /*
@@ -29,11 +33,23 @@ typedef struct ls_hardware {
  *             another machine is taken at its word
  *   hardware  [out] release with ls_hardware_close()
  *
- * `auto` on a machine whose GPU this build cannot use is the CPU.  Returns LS_OK; LS_ERR_INVALID
- * (no such profile, or the machine contradicts it); LS_ERR_UNSUPPORTED (to_run: a GPU this build
- * cannot use); LS_ERR_IO; LS_ERR_NO_MEMORY.
+ * `auto` on a machine whose GPU this build cannot use is the CPU, and `note` says so.  Returns
+ * LS_OK; LS_ERR_INVALID (no such profile, or the machine contradicts it); LS_ERR_UNSUPPORTED
+ * (to_run: a GPU this build cannot use); LS_ERR_IO; LS_ERR_NO_MEMORY.
  */
 ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware);
+
+/*
+ * See what a machine has room for: device memory, host memory, and the node that holds it.
+ *
+ *   root      prefix of its /proc and /sys; "": this machine
+ *   use_gpu   its GPU may be used, if it has a real one (topology.h: which)
+ *   hardware  topology and is_elsewhere are read; the places, their room and the node are written
+ *
+ * Host memory is bound where device memory is real and Linux has other nodes to choose from; the
+ * memory of a GPU that Linux lends to programs is never counted as the host's.
+ */
+void ls_hardware_find_room(const char *root, bool use_gpu, ls_hardware *hardware);
 
 /* NULL and a zeroed one are allowed. */
 void ls_hardware_close(ls_hardware *hardware);

@@ -32,9 +32,21 @@ typedef enum ls_plan_format {
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
                       ls_plan_format format, FILE *file, const ls_job_options *options);
 
+#define LS_PROFILES_COMPARED_MAX 16
+
 /*
- * The longest sequence.tokens that have room, for each save policy (plan_maximize.h), as a table or
- * a document.  LS_ERR_NO_MEMORY: written, but there are none.
+ * The same plan on several kinds of hardware: a table with a line for each, or an array of their
+ * documents.  Nothing is built that ls_job_plan() would not build.
+ *   profiles  names or files, with a comma between two
+ * LS_ERR_NO_MEMORY: written, but it fits none of them.
+ */
+ls_status ls_job_compare(const ls_run_config *config, const ls_model_config *model,
+                         const char *profiles, bool json, FILE *file,
+                         const ls_job_options *options);
+
+/*
+ * The longest sequence.tokens that have room, for each of several save policies, in whole query
+ * blocks, as a table or a document.  LS_ERR_NO_MEMORY: written, but there are none.
  */
 ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
                           FILE *file, const ls_job_options *options);

@@ -6,70 +6,70 @@
  * once: then the next longer one is looked at, which does not fit, and that is the proof.  Once
  * there is an upper bound, every second look halves what is left, so a bad guess costs little.
  */
-#include "plan_maximize.h"
-
+#include <assert.h>
 #include <string.h>
 
+#include "choices.h"
 #include "json.h"
+#include "plan_job.h"
+#include "run_warning.h"
 #include "text.h"
 
-#define GROWTH_MAX 8 /* of a guess over what is known to fit: lines of short sequences mislead */
+#define GROWTH_MAX 4 /* of a guess over what is known to fit: lines of short sequences mislead */
 
-static const struct {
-    const char *name;
-    ls_save_policy save;
-} policies[LS_MAXIMIZE_POLICIES] = {
-    {"x+qkv+o", LS_SAVE_X_QKV_O}, {"x+o", LS_SAVE_X_O}, {"x", LS_SAVE_X}};
+static const char *const policies[] = {"x+qkv+o", "x+o", "o+x/4", "x", "x/4"};
+
+enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+
+/* A length that has been looked at. */
+typedef struct probe {
+    int64_t tokens; /* of a sequence; 0: none */
+    uint64_t place_bytes[LS_PLACE_COUNT];
+    ls_place_mode weights;
+    bool fits;
+} probe;
+
+typedef struct maximum {
+    const ls_run_config *config;
+    const ls_model_config *model;
+    const ls_hardware *hardware;
+    int64_t chunk, query_block;
+    probe longest[N_POLICIES]; /* 0 tokens: not even a query block fits */
+} maximum;
 
 /* ---- looking at a length ------------------------------------------------------------------- */
 
-static bool has_room(const ls_hardware *hardware, const ls_length *length)
+static bool has_room(const ls_hardware *hardware, const probe *length)
 {
     for (int p = 0; p < LS_PLACE_COUNT; p++)
-        if (length->place_bytes[p] > hardware->available_bytes[p]) return false;
+        if (length->place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;
     return true;
 }
 
-static ls_status measure(const ls_decoder_options *options, const ls_choices *choices,
-                         ls_length *length)
-{
-    ls_decoder decoder;
-    ls_plan plan;
-
-    LS_TRY(ls_decoder_build(options, &decoder));
-    const ls_status status = ls_plan_lower(&decoder.tape, &choices->placement, &ls_ops_cpu, &plan);
-    if (status == LS_OK) {
-        for (int p = 0; p < LS_PLACE_COUNT; p++)
-            length->place_bytes[p] = ls_plan_place_bytes(&plan, (ls_place_kind)p);
-        ls_plan_free(&plan);
-    }
-    ls_decoder_free(&decoder);
-    return status;
-}
-
-/* Make the choices that training would make, and build its plan. */
-static ls_status look(ls_maximum *m, ls_save_policy save, int64_t blocks, ls_length *length)
+/* What the plan takes that training would follow at this length. */
+static ls_status look(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
 {
     ls_run_config config = *m->config; /* a view of it: nothing of it is released */
     ls_choices choices;
+    ls_choices_cost cost;
 
-    config.save = save;
+    config.save_auto = false;
+    ls_saves_set(&config.saves, save);
     config.sequence_tokens = blocks * m->query_block;
     LS_TRY(ls_choices_make_any(&config, m->model, m->hardware, true, &choices));
-    const ls_decoder_options options = ls_choices_decoder(&config, m->model, &choices, true);
-    *length = (ls_length){.tokens = config.sequence_tokens,
-                          .weights = choices.placement.classes[LS_CLASS_WEIGHTS].mode};
-    LS_TRY(measure(&options, &choices, length));
+    LS_TRY(ls_choices_measure(&config, m->model, m->hardware, &choices, &cost));
+    *length = (probe){.tokens = config.sequence_tokens,
+                      .weights = choices.placement.classes[LS_CLASS_WEIGHTS].mode};
+    memcpy(length->place_bytes, cost.place_bytes, sizeof length->place_bytes);
     length->fits = has_room(m->hardware, length);
     m->chunk = choices.chunk;
-    m->n_looks++;
     return LS_OK;
 }
 
 /* ---- the search ---------------------------------------------------------------------------- */
 
 /* Where the line through two lengths leaves the room of the first place to be full. */
-static int64_t extrapolate(const ls_maximum *m, const ls_length *shorter, const ls_length *longer)
+static int64_t extrapolate(const maximum *m, const probe *shorter, const probe *longer)
 {
     double tokens = (double)longer->tokens * GROWTH_MAX;
 
@@ -89,15 +89,15 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-static ls_status find_longest(ls_maximum *m, ls_save_policy save, ls_length *longest)
+static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
 {
     const int64_t most = INT32_MAX / m->config->sequences / m->query_block;
-    ls_length before = {0}, now = {0}, next;
+    probe before = {0}, now = {0}, next;
     int64_t least = 0, end = most + 1; /* blocks that fit; that do not */
 
-    while (end - least > 1) {
+    for (int n = 0; end - least > 1; n++) {
         int64_t guess = least == 0 ? 1 : extrapolate(m, &before, &now);
-        const bool halve = end <= most && m->n_looks % 2 == 0;
+        const bool halve = end <= most && n % 2 == 0;
         if (halve) guess = least + (end - least) / 2;
         guess = clamp(guess, least + 1, end - 1);
         LS_TRY(look(m, save, guess, &next));
@@ -113,23 +113,20 @@ static ls_status find_longest(ls_maximum *m, ls_save_policy save, ls_length *lon
     return LS_OK;
 }
 
-ls_status ls_maximum_find(const ls_run_config *config, const ls_model_config *model,
-                          const ls_hardware *hardware, ls_maximum *maximum)
+static ls_status find_all(maximum *m)
 {
-    ls_maximum m = {.config = config, .model = model, .hardware = hardware};
-
-    m.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
-    for (int p = 0; p < LS_MAXIMIZE_POLICIES; p++) {
-        m.longest[p].save = policies[p].name;
-        LS_TRY(find_longest(&m, policies[p].save, &m.longest[p].length));
+    for (int p = 0; p < N_POLICIES; p++) {
+        ls_save_policy policy;
+        const bool known = ls_save_policy_parse(policies[p], &policy);
+        assert(known);
+        LS_TRY(find_longest(m, policy, &m->longest[p]));
     }
-    *maximum = m;
     return LS_OK;
 }
 
 /* ---- what is said of it -------------------------------------------------------------------- */
 
-void ls_maximum_print(const ls_maximum *m, FILE *file)
+static void print_table(const maximum *m, FILE *file)
 {
     char block[LS_TEXT_BYTES], chunk[LS_TEXT_BYTES], tokens[LS_TEXT_BYTES];
     char hbm[LS_TEXT_BYTES], host[LS_TEXT_BYTES];
@@ -141,18 +138,17 @@ void ls_maximum_print(const ls_maximum *m, FILE *file)
             ls_text_count(block, sizeof block, m->query_block),
             ls_text_count(chunk, sizeof chunk, m->chunk));
     fprintf(file, "  %-10s %12s %12s %12s   %s\n", "save", "tokens", "hbm", "host", "weights");
-    for (int p = 0; p < LS_MAXIMIZE_POLICIES; p++) {
-        const ls_longest *longest = &m->longest[p];
-        const ls_length *length = &longest->length;
-        if (length->tokens == 0) {
-            fprintf(file, "  %-10s %12s\n", longest->save, "none");
+    for (int p = 0; p < N_POLICIES; p++) {
+        const probe *longest = &m->longest[p];
+        if (longest->tokens == 0) {
+            fprintf(file, "  %-10s %12s\n", policies[p], "none");
             continue;
         }
-        fprintf(file, "  %-10s %12s %12s %12s   %s\n", longest->save,
-                ls_text_count(tokens, sizeof tokens, length->tokens),
-                ls_text_bytes(hbm, sizeof hbm, length->place_bytes[LS_PLACE_HBM]),
-                ls_text_bytes(host, sizeof host, length->place_bytes[LS_PLACE_HOST]),
-                ls_mode_name(length->weights));
+        fprintf(file, "  %-10s %12s %12s %12s   %s\n", policies[p],
+                ls_text_count(tokens, sizeof tokens, longest->tokens),
+                ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_HBM]),
+                ls_text_bytes(host, sizeof host, longest->place_bytes[LS_PLACE_HOST]),
+                ls_mode_name(longest->weights));
     }
     fprintf(file, "  %-10s %12s %12s %12s\n", "available", "",
             ls_text_bytes(hbm, sizeof hbm, m->hardware->available_bytes[LS_PLACE_HBM]),
@@ -175,27 +171,26 @@ static ls_status add_places(cJSON *object, const char *key, const uint64_t *byte
     return LS_OK;
 }
 
-static ls_status add_longest(const ls_longest *longest, cJSON *list)
+static ls_status add_longest(const char *save, const probe *longest, cJSON *list)
 {
-    const ls_length *length = &longest->length;
-    const bool fits = length->tokens > 0;
+    const bool fits = longest->tokens > 0;
     cJSON *object = cJSON_CreateObject();
 
     LS_TRY(ls_json_append(list, object));
-    LS_TRY(ls_json_add(object, "save", cJSON_CreateString(longest->save)));
-    LS_TRY(add_number(object, "tokens", (double)length->tokens));
-    LS_TRY(
-        ls_json_add(object, "weights",
-                    fits ? cJSON_CreateString(ls_mode_name(length->weights)) : cJSON_CreateNull()));
-    return add_places(object, "peak_bytes", fits ? length->place_bytes : NULL);
+    LS_TRY(ls_json_add(object, "save", cJSON_CreateString(save)));
+    LS_TRY(add_number(object, "tokens", (double)longest->tokens));
+    LS_TRY(ls_json_add(object, "weights",
+                       fits ? cJSON_CreateString(ls_mode_name(longest->weights))
+                            : cJSON_CreateNull()));
+    return add_places(object, "peak_bytes", fits ? longest->place_bytes : NULL);
 }
 
-static ls_status fill(const ls_maximum *m, cJSON *json)
+static ls_status fill(const maximum *m, cJSON *json)
 {
     cJSON *list = cJSON_CreateArray();
 
     LS_TRY(ls_json_add(json, "maximize", list));
-    for (int p = 0; p < LS_MAXIMIZE_POLICIES; p++) LS_TRY(add_longest(&m->longest[p], list));
+    for (int p = 0; p < N_POLICIES; p++) LS_TRY(add_longest(policies[p], &m->longest[p], list));
     LS_TRY(ls_json_add(json, "profile", cJSON_CreateString(m->hardware->profile)));
     LS_TRY(ls_json_add(json, "model", cJSON_CreateString(m->config->model_path)));
     LS_TRY(add_number(json, "sequences", (double)m->config->sequences));
@@ -204,12 +199,12 @@ static ls_status fill(const ls_maximum *m, cJSON *json)
     return add_places(json, "available_bytes", m->hardware->available_bytes);
 }
 
-ls_status ls_maximum_to_json(const ls_maximum *maximum, cJSON **json)
+static ls_status make_document(const maximum *m, cJSON **json)
 {
     cJSON *made = cJSON_CreateObject();
 
     if (made == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the document of the longest sequences");
-    const ls_status status = fill(maximum, made);
+    const ls_status status = fill(m, made);
     if (status == LS_OK)
         *json = made;
     else
@@ -217,13 +212,47 @@ ls_status ls_maximum_to_json(const ls_maximum *maximum, cJSON **json)
     return status;
 }
 
-ls_status ls_maximum_verdict(const ls_maximum *m)
+static ls_status give_verdict(const maximum *m)
 {
-    for (int p = 0; p < LS_MAXIMIZE_POLICIES; p++)
-        if (m->longest[p].length.tokens > 0) return LS_OK;
+    for (int p = 0; p < N_POLICIES; p++)
+        if (m->longest[p].tokens > 0) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
                    "%lld sequences of one query block of %lld tokens do not fit %s, whatever is "
                    "saved; lower sequence.query_block or batch.sequences, or take a smaller model",
                    (long long)m->config->sequences, (long long)m->query_block,
                    m->hardware->profile);
+}
+
+static ls_status print_maximum(const maximum *m, bool json, FILE *file)
+{
+    cJSON *document = NULL;
+
+    if (!json) {
+        print_table(m, file);
+    } else {
+        LS_TRY(make_document(m, &document));
+        const ls_status status = ls_plan_print_json(document, file);
+        cJSON_Delete(document);
+        LS_TRY(status);
+    }
+    LS_TRY(ls_plan_flush(file));
+    return give_verdict(m);
+}
+
+ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
+                          FILE *file, const ls_job_options *options)
+{
+    ls_hardware hardware;
+    maximum m = {.config = config,
+                 .model = model,
+                 .hardware = &hardware,
+                 .query_block =
+                     config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS};
+
+    LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    if (!options->quiet) ls_run_warnings_print(config, model, &hardware);
+    ls_status status = find_all(&m);
+    if (status == LS_OK) status = print_maximum(&m, json, file);
+    ls_hardware_close(&hardware);
+    return status;
 }

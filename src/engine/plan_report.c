@@ -6,6 +6,8 @@
 #include "choices.h"
 #include "text.h"
 
+#define NEAREST_BYTES 256
+
 /* ---- figures ------------------------------------------------------------------------------- */
 
 /* Pairs of a document of n tokens; window 0: none. */
@@ -83,6 +85,42 @@ static void describe_shortage(ls_plan_report *r)
                  (double)ls_plan_place_bytes(r->plan, place) / 0x1p30, available / 0x1p30);
 }
 
+bool ls_plan_report_may_save_less(const ls_plan_report *r)
+{
+    return !r->fits && r->plan != NULL &&
+           count_states(r, LS_PLACE_HOST) <= r->available.place_bytes[LS_PLACE_HOST];
+}
+
+/* "memory.save: x/4 fits: host 12.3 GiB, for 8.1% more arithmetic" */
+static const char *describe_nearest(const ls_save_nearest *nearest, char words[NEAREST_BYTES])
+{
+    const double percent = 100.0 * nearest->extra_flops_fraction;
+    char name[LS_SAVE_NAME_BYTES], bytes[LS_TEXT_BYTES];
+    size_t n;
+
+    snprintf(words, NEAREST_BYTES, "memory.save: %s fits:", ls_saves_name(&nearest->saves, name));
+    for (int p = 0; p < LS_PLACE_COUNT; p++) {
+        if (nearest->cost.place_bytes[p] == 0) continue;
+        n = strlen(words);
+        snprintf(words + n, NEAREST_BYTES - n, " %s %s,", ls_place_name((ls_place_kind)p),
+                 ls_text_bytes(bytes, sizeof bytes, nearest->cost.place_bytes[p]));
+    }
+    n = strlen(words);
+    snprintf(words + n, NEAREST_BYTES - n, " for %.1f%% %s arithmetic",
+             percent < 0.0 ? -percent : percent, percent < 0.0 ? "less" : "more");
+    return words;
+}
+
+void ls_plan_report_set_nearest(const ls_save_nearest *nearest, ls_plan_report *r)
+{
+    const size_t n = strlen(r->why);
+    char words[NEAREST_BYTES];
+
+    r->nearest = *nearest;
+    snprintf(r->why + n, sizeof r->why - n, "; %s",
+             nearest->found ? describe_nearest(nearest, words) : "no policy of memory.save fits");
+}
+
 ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *hardware,
                               const ls_choices *choices, const ls_decoder *decoder,
                               const ls_plan *plan, ls_plan_report *report)
@@ -103,15 +141,14 @@ void ls_plan_report_refuse(const ls_run_config *config, const ls_hardware *hardw
                            const ls_decoder_options *options, const char *why,
                            ls_plan_report *report)
 {
-    *report = (ls_plan_report){
-        .config = config,
-        .hardware = hardware,
-        .choices = {.chunk = config->chunk,
-                    .query_block = config->query_block,
-                    .save_o = config->save == LS_SAVE_X_O || config->save == LS_SAVE_X_QKV_O,
-                    .save_qkv = config->save == LS_SAVE_X_QKV_O,
-                    .compute_threads = (int)config->compute_threads,
-                    .optimizer_threads = (int)config->optimizer_threads}};
+    *report = (ls_plan_report){.config = config,
+                               .hardware = hardware,
+                               .choices = {.chunk = config->chunk,
+                                           .query_block = config->query_block,
+                                           .saves = config->saves,
+                                           .compute_threads = (int)config->compute_threads,
+                                           .optimizer_threads = (int)config->optimizer_threads}};
+    report->choices.saves.n_layers = (int32_t)options->shape.L;
     count_model(config, &options->shape, report);
     read_available(report);
     snprintf(report->why, sizeof report->why, "%s", why);
@@ -128,6 +165,9 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
         totals.lane_steps[step->lane]++;
         totals.flops += step->flops;
         totals.bytes += (double)step->bytes;
+        /* A copy reads and writes as much. */
+        if (step->lane == LS_LANE_COPY_IN) totals.copy_in_bytes += (double)(step->bytes / 2);
+        if (step->lane == LS_LANE_COPY_OUT) totals.copy_out_bytes += (double)(step->bytes / 2);
         for (int32_t w = 0; w < step->n_waits; w++)
             if (ls_wait_is_carry(plan->waits[step->first_wait + w]))
                 totals.carries++;
@@ -137,10 +177,27 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
     return totals;
 }
 
-/* O, and q, k, v, are a block's or a layer's at work unless they are saved: those never move. */
+/* O, and q, k, v, are a block's or a layer's at work unless some layer keeps them: those never
+ * move. */
 static bool is_at_work(const ls_choices *c, ls_role role)
 {
-    return (role == LS_ROLE_O && !c->save_o) || (role == LS_ROLE_KV && !c->save_qkv);
+    bool is_kept = role != LS_ROLE_O && role != LS_ROLE_KV;
+
+    for (int32_t i = 0; i < c->saves.n_ranges && !is_kept; i++) {
+        const ls_save_policy policy = c->saves.ranges[i].policy;
+        is_kept = role == LS_ROLE_O ? policy.o : policy.qkv;
+    }
+    return !is_kept;
+}
+
+/* Whether memory.save puts what some layers keep on a place that is not their class's. */
+static bool has_layers(const ls_placement *p, ls_role role, ls_place_kind place)
+{
+    const bool kept = role == LS_ROLE_X || role == LS_ROLE_O || role == LS_ROLE_KV;
+
+    for (int32_t i = 0; i < p->n_layers && kept; i++)
+        if (p->layers[i].place == place && place != p->classes[role].place) return true;
+    return false;
 }
 
 ls_class_row ls_plan_report_class(const ls_plan_report *r, ls_role role, ls_place_kind place)
@@ -153,6 +210,9 @@ ls_class_row ls_plan_report_class(const ls_plan_report *r, ls_role role, ls_plac
     if (is_at_work(&r->choices, role))
         return (ls_class_row){bytes, direct,
                               role == LS_ROLE_O ? "recomputed block by block" : "of one layer"};
+    if (has_layers(&r->choices.placement, role, place))
+        return (ls_class_row){bytes, mode,
+                              "of the layers that memory.save puts here, and of others"};
     if (place == class->place) return (ls_class_row){bytes, mode, class->reason};
     if (class->mode == LS_MODE_STREAM)
         return (ls_class_row){bytes, mode, "slots to pass through, and what is at work"};
@@ -240,10 +300,10 @@ static void print_choices(const ls_plan_report *r, FILE *file)
 {
     const ls_choices *c = &r->choices;
     const ls_class_placement *weights = &c->placement.classes[LS_CLASS_WEIGHTS];
-    char compute[16], optimizer[16];
+    char compute[16], optimizer[16], save[LS_SAVE_NAME_BYTES];
 
     fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights %s", (long long)c->chunk,
-            (long long)c->query_block, ls_choices_save_name(c), ls_mode_name(weights->mode));
+            (long long)c->query_block, ls_saves_name(&c->saves, save), ls_mode_name(weights->mode));
     if (weights->mode == LS_MODE_STREAM)
         fprintf(file, " through %lld layers' slots", (long long)c->placement.ring_slots);
     fputc('\n', file);
@@ -263,6 +323,10 @@ static void print_verdict(const ls_plan_report *r, FILE *file)
             fprintf(file, "verdict: does not fit: %s short by %s\n",
                     ls_place_name((ls_place_kind)p),
                     ls_text_bytes(text, sizeof text, r->short_bytes[p]));
+    if (r->nearest.found) {
+        char words[NEAREST_BYTES];
+        fprintf(file, "nearest: %s\n", describe_nearest(&r->nearest, words));
+    }
 }
 
 void ls_plan_report_print(const ls_plan_report *r, FILE *file)

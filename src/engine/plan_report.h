@@ -11,7 +11,7 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-#include "trainer.h"
+#include "save_search.h"
 
 #define LS_PLAN_WHY_BYTES 1024
 
@@ -30,6 +30,7 @@ typedef struct ls_plan_report {
     uint64_t shared_bytes[LS_PLACE_COUNT];
     bool fits;
     char why[LS_PLAN_WHY_BYTES]; /* it does not fit, and what may be done about it; "" if it fits */
+    ls_save_nearest nearest;     /* a policy that fits; only where this one does not */
     bool checked;                /* ls_plan_check() proved it, apart from room */
 } ls_plan_report;
 
@@ -51,6 +52,12 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
 void ls_plan_report_refuse(const ls_run_config *config, const ls_hardware *hardware,
                            const ls_decoder_options *options, const char *why,
                            ls_plan_report *report);
+
+/* Whether something that need not be kept may be what has no room. */
+bool ls_plan_report_may_save_less(const ls_plan_report *report);
+
+/* Say which policy would fit, and at what cost; why grows by that sentence. */
+void ls_plan_report_set_nearest(const ls_save_nearest *nearest, ls_plan_report *report);
 
 /* Tables, then the verdict; of a plan that was built. */
 void ls_plan_report_print(const ls_plan_report *report, FILE *file);
@@ -75,6 +82,7 @@ typedef struct ls_segment_totals {
     int64_t steps, lane_steps[LS_LANE_COUNT];
     int64_t waits, carries; /* waits for steps of the segment, and for earlier segments */
     double flops, bytes;    /* flops: an upper bound, recompute included */
+    double copy_in_bytes, copy_out_bytes; /* between places, each byte once */
 } ls_segment_totals;
 
 ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segment_kind segment);

@@ -58,6 +58,20 @@ static ls_status add_classes(const ls_plan_report *r, cJSON *json)
     return LS_OK;
 }
 
+static ls_status add_nearest(const ls_plan_report *r, cJSON *json)
+{
+    const ls_save_nearest *nearest = &r->nearest;
+    char name[LS_SAVE_NAME_BYTES];
+    cJSON *object;
+
+    if (!nearest->found) return add_null(json, "nearest");
+    object = cJSON_CreateObject();
+    LS_TRY(ls_json_add(json, "nearest", object));
+    LS_TRY(add_text(object, "save", ls_saves_name(&nearest->saves, name)));
+    LS_TRY(add_places(object, "peak_bytes", nearest->cost.place_bytes));
+    return add_number(object, "extra_flops_fraction", nearest->extra_flops_fraction);
+}
+
 static ls_status add_memory(const ls_plan_report *r, cJSON *json)
 {
     const bool built = r->plan != NULL;
@@ -71,7 +85,7 @@ static ls_status add_memory(const ls_plan_report *r, cJSON *json)
     LS_TRY(add_places(json, "available_bytes", r->available.place_bytes));
     if (r->fits) return LS_OK;
     LS_TRY(add_places(json, "short_bytes", built ? r->short_bytes : NULL));
-    return add_null(json, "nearest");
+    return add_nearest(r, json);
 }
 
 static ls_status add_threads(cJSON *object, const char *key, int n)
@@ -87,10 +101,11 @@ static ls_status add_rows(cJSON *object, const char *key, int64_t rows)
 
 static ls_status add_choices(const ls_plan_report *r, cJSON *json)
 {
-    const bool save_known = r->plan != NULL || r->config->save != LS_SAVE_AUTO;
+    const bool save_known = r->plan != NULL || !r->config->save_auto;
     const ls_choices *c = &r->choices;
     const ls_place_mode weights = c->placement.classes[LS_CLASS_WEIGHTS].mode;
     cJSON *object = cJSON_CreateObject(), *threads = cJSON_CreateObject();
+    char save[LS_SAVE_NAME_BYTES];
 
     LS_TRY(ls_json_add(json, "choices", object));
     LS_TRY(add_rows(object, "chunk", c->chunk));
@@ -100,8 +115,9 @@ static ls_status add_choices(const ls_plan_report *r, cJSON *json)
     LS_TRY(r->plan != NULL && weights == LS_MODE_STREAM
                ? add_number(object, "ring_slots", (double)c->placement.ring_slots)
                : add_null(object, "ring_slots"));
-    LS_TRY(save_known ? add_text(object, "save", ls_choices_save_name(c))
+    LS_TRY(save_known ? add_text(object, "save", ls_saves_name(&c->saves, save))
                       : add_null(object, "save"));
+    LS_TRY(ls_json_add(object, "save_layers", ls_saves_ranges_to_json(&c->saves)));
     LS_TRY(add_text(object, "accumulate_order", c->layer_major ? "layer" : "sequence"));
     LS_TRY(ls_json_add(object, "threads", threads));
     LS_TRY(add_threads(threads, "compute", c->compute_threads));
@@ -126,7 +142,9 @@ static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, c
     LS_TRY(add_number(object, "waits", (double)totals.waits));
     LS_TRY(add_number(object, "carries", (double)totals.carries));
     LS_TRY(add_number(object, "flops", totals.flops));
-    return add_number(object, "bytes", totals.bytes);
+    LS_TRY(add_number(object, "bytes", totals.bytes));
+    LS_TRY(add_number(object, "copy_in_bytes", totals.copy_in_bytes));
+    return add_number(object, "copy_out_bytes", totals.copy_out_bytes);
 }
 
 static ls_status add_segments(const ls_plan_report *r, cJSON *json)

@@ -20,7 +20,7 @@
 _Static_assert(sizeof(ls_dtype) == sizeof(int) && sizeof(ls_documents) == sizeof(int) &&
                    sizeof(ls_tokens_format) == sizeof(int) &&
                    sizeof(ls_schedule_kind) == sizeof(int) &&
-                   sizeof(ls_weights_mode) == sizeof(int) && sizeof(ls_save_policy) == sizeof(int),
+                   sizeof(ls_weights_mode) == sizeof(int),
                "the table stores words as int");
 
 /* ---- known keys --------------------------------------------------------------------------------

@@ -24,6 +24,7 @@
 #include "loader.h"
 #include "place.h"
 #include "rope_scaling.h"
+#include "save_policy.h"
 #include "schedule.h"
 #include "status.h"
 #include "tokens.h"
@@ -46,13 +47,6 @@ typedef enum ls_weights_mode {
     LS_WEIGHTS_DIRECT,
     LS_WEIGHTS_STREAM,
 } ls_weights_mode;
-
-typedef enum ls_save_policy {
-    LS_SAVE_AUTO = 0,
-    LS_SAVE_X,       /* layer inputs */
-    LS_SAVE_X_O,     /* and attention outputs with their LSE */
-    LS_SAVE_X_QKV_O, /* and queries, keys, values */
-} ls_save_policy;
 
 typedef struct ls_run_config {
     char *model_path; /* resolved: opens as it stands */
@@ -90,7 +84,8 @@ typedef struct ls_run_config {
     ls_weights_mode weights;
     int64_t ring_slots;         /* 0: auto */
     int places[LS_CLASS_COUNT]; /* memory.place: 1 + ls_place_kind; 0: not given */
-    ls_save_policy save;
+    bool save_auto;             /* memory.save */
+    ls_saves saves;             /* unless auto */
     int64_t compute_threads, optimizer_threads, copy_threads; /* 0: auto */
 
     int64_t steps;

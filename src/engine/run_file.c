@@ -114,6 +114,7 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
 {
     const ls_plan *plan = &t->instance.plan;
     cJSON *object = cJSON_CreateObject();
+    char save[LS_SAVE_NAME_BYTES];
 
     LS_TRY(ls_json_add(run, "plan", object));
     LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
@@ -128,7 +129,8 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
     LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
     LS_TRY(add_placement(&t->choices.placement, object));
     LS_TRY(add_arenas(&t->instance, object));
-    return add_text(object, "save", ls_choices_save_name(&t->choices));
+    LS_TRY(add_text(object, "save", ls_saves_name(&t->choices.saves, save)));
+    return ls_json_add(object, "save_layers", ls_saves_ranges_to_json(&t->choices.saves));
 }
 
 static ls_status add_model(const ls_trainer *t, cJSON *run)
@@ -150,15 +152,15 @@ static ls_status add_model(const ls_trainer *t, cJSON *run)
 /* The lines that stderr was given too, unless --quiet; most often none. */
 static ls_status add_warnings(const ls_trainer *t, cJSON *run)
 {
+    const ls_hardware *hardware = t->options.hardware;
     cJSON *warnings = cJSON_CreateArray();
     char text[LS_RUN_WARNING_BYTES];
 
     LS_TRY(ls_json_add(run, "warnings", warnings));
+    if (hardware != NULL && hardware->note[0] != '\0')
+        LS_TRY(ls_json_append(warnings, cJSON_CreateString(hardware->note)));
     if (!ls_run_warning_positions(t->config, t->model, text)) return LS_OK;
-    cJSON *warning = cJSON_CreateString(text);
-    if (cJSON_AddItemToArray(warnings, warning)) return LS_OK;
-    cJSON_Delete(warning);
-    return LS_FAIL(LS_ERR_NO_MEMORY, "run.json");
+    return ls_json_append(warnings, cJSON_CreateString(text));
 }
 
 /* Why a key of the record is null. */

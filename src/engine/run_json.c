@@ -133,6 +133,7 @@ cJSON *ls_run_field_to_json(const ls_run_field *field, const ls_run_config *conf
     case LS_RUN_TEXT: return cJSON_CreateString(*(char *const *)at);
     case LS_RUN_PATHS: return create_paths(at);
     case LS_RUN_SAVE:
+        return config->save_auto ? cJSON_CreateString("auto") : ls_saves_to_json(&config->saves);
     case LS_RUN_WORD: return create_word(field, at);
     case LS_RUN_SWITCH: return cJSON_CreateString(field->words[*(const bool *)at ? 1 : 0]);
     case LS_RUN_WHOLE:

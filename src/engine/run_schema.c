@@ -37,7 +37,6 @@ static const int schedule_values[] = {LS_SCHEDULE_COSINE, LS_SCHEDULE_LINEAR, LS
 static const char *const moments[] = {"fp32", "bf16", "q8", "q4"};
 static const char *const gradients[] = {"fp32", "bf16"};
 static const char *const weights_modes[] = {"auto", "resident", "direct", "stream"};
-static const char *const saves[] = {"auto", "x", "x+o", "x+qkv+o"};
 static const char *const powers[] = {"off", "auto"};
 
 static const ls_run_field fields[] = {
@@ -118,8 +117,8 @@ static const ls_run_field fields[] = {
     {"memory.ring_slots", LS_RUN_COUNT_AUTO, AT(ring_slots), "auto", .resume = LS_RUN_MAY_REPLAN,
      .least = LS_RING_SLOTS_MIN, .most = LS_RING_SLOTS_MAX,
      .about = "layers of weights on the device at once"},
-    {"memory.save", LS_RUN_SAVE, AT(save), "auto", WORDS(saves), .resume = LS_RUN_MAY_REPLAN,
-     .about = "what forward keeps for backward"},
+    {"memory.save", LS_RUN_SAVE, 0, "auto", .resume = LS_RUN_MAY_REPLAN,
+     .about = "what forward keeps for backward, of all layers or by ranges"},
     {"memory.place", LS_RUN_PLACE, 0, "{}", .resume = LS_RUN_MAY_REPLAN,
      .about = "places of tensor classes: {x: hbm, ...}"},
     {"memory.threads", LS_RUN_THREADS, 0, "auto", .resume = LS_RUN_MAY_CHANGE, .least = 1,

@@ -22,7 +22,7 @@ typedef enum ls_run_kind {
     LS_RUN_ROPE,       /* rope_scaling and rope_scaling_given; null: not given */
     LS_RUN_BINS,       /* position_bins and position_bins_count */
     LS_RUN_GROUPS,     /* groups and n_groups */
-    LS_RUN_SAVE,       /* ls_save_policy: words, and policies that are refused */
+    LS_RUN_SAVE,       /* save_auto and saves */
     LS_RUN_PLACE,      /* places: class to place */
     LS_RUN_THREADS,    /* compute_threads, optimizer_threads, copy_threads */
     LS_RUN_STEP_LIST,  /* trace_steps and n_trace_steps */
@@ -63,6 +63,9 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
 
 /* The same with the field's default, if it has one. */
 ls_status ls_run_field_read_default(const ls_run_field *field, ls_run_config *config);
+
+/* Read memory.save (run_save.c). */
+ls_status ls_run_save_read(const ls_yaml_node *node, ls_run_config *config);
 
 /* The field's value in config as JSON; NULL: out of memory. */
 cJSON *ls_run_field_to_json(const ls_run_field *field, const ls_run_config *config);

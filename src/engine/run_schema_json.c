@@ -41,6 +41,24 @@ static void format_rope(char *text, size_t size)
     snprintf(text, size, "{\"anyOf\": [{\"type\": \"null\"}, %s]}", map);
 }
 
+static void format_save(char *text, size_t size)
+{
+    static const char strided[] = "(o[+])?x/([2-9]|[1-9][0-9]+)";
+
+    snprintf(text, size,
+             "{\"anyOf\": [{\"enum\": [\"auto\", \"x\", \"x+o\", \"x+qkv+o\"]}, "
+             "{\"type\": \"string\", \"pattern\": \"^%s$\"}, "
+             "{\"type\": \"array\", \"minItems\": 1, \"maxItems\": %d, \"items\": "
+             "{\"type\": \"object\", \"additionalProperties\": false, "
+             "\"required\": [\"layers\", \"policy\"], \"properties\": {"
+             "\"layers\": {\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}, "
+             "{\"type\": \"string\", \"pattern\": \"^[0-9]+(-[0-9]+)?$\"}]}, "
+             "\"policy\": {\"type\": \"string\", "
+             "\"pattern\": \"^(x|x[+]o|x[+]qkv[+]o|%s)$\"}, "
+             "\"place\": {\"enum\": [\"hbm\", \"host\"]}}}}]}",
+             strided, LS_SAVE_RANGES_MAX, strided);
+}
+
 static void format_value(char *text, size_t size, const ls_run_field *field)
 {
     char whole[128];
@@ -54,7 +72,7 @@ static void format_value(char *text, size_t size, const ls_run_field *field)
                  "{\"type\": [\"string\", \"array\"], \"minLength\": 1, "
                  "\"minItems\": 1, \"items\": {\"type\": \"string\"}}");
         return;
-    case LS_RUN_SAVE:
+    case LS_RUN_SAVE: format_save(text, size); return;
     case LS_RUN_WORD:
     case LS_RUN_SWITCH: format_words(text, size, field); return;
     case LS_RUN_WHOLE: snprintf(text, size, "%s", whole); return;

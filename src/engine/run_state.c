@@ -47,8 +47,7 @@ static ls_status add_choices(const ls_choices *c, cJSON *state)
     LS_TRY(add_number(choices, "query_block", c->query_block));
     LS_TRY(add_number(choices, "loss_rows", c->loss_rows));
     LS_TRY(ls_json_add(choices, "layer_major", cJSON_CreateBool(c->layer_major)));
-    LS_TRY(ls_json_add(choices, "save_o", cJSON_CreateBool(c->save_o)));
-    LS_TRY(ls_json_add(choices, "save_qkv", cJSON_CreateBool(c->save_qkv)));
+    LS_TRY(ls_json_add(choices, "save", ls_saves_to_json(&c->saves)));
     const char *weights = ls_mode_name(c->placement.classes[LS_CLASS_WEIGHTS].mode);
     LS_TRY(ls_json_add(choices, "weights", cJSON_CreateString(weights)));
     return add_number(choices, "ring_slots", c->placement.ring_slots);
@@ -168,8 +167,7 @@ ls_status ls_run_state_read_choices(const char *name, const cJSON *state, ls_cho
     LS_TRY(ls_json_get_whole(name, o, "query_block", 1, LS_JSON_WHOLE_MAX, &read.query_block));
     LS_TRY(ls_json_get_whole(name, o, "loss_rows", 1, LS_JSON_WHOLE_MAX, &read.loss_rows));
     LS_TRY(ls_json_get_bool(name, o, "layer_major", &read.layer_major));
-    LS_TRY(ls_json_get_bool(name, o, "save_o", &read.save_o));
-    LS_TRY(ls_json_get_bool(name, o, "save_qkv", &read.save_qkv));
+    LS_TRY(ls_saves_read_json(name, o, "save", &read.saves));
     LS_TRY(read_weights(name, o, &read.placement));
     *choices = read;
     return LS_OK;

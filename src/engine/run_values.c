@@ -181,28 +181,6 @@ static ls_status read_groups(const ls_yaml_node *node, ls_run_config *config)
     return LS_OK;
 }
 
-/* "o+x/K" or "x/K" with K >= 2: known to the contract, not to this version. */
-static bool is_strided(const char *policy)
-{
-    int64_t stride;
-
-    if (strncmp(policy, "o+", 2) == 0) policy += 2;
-    return strncmp(policy, "x/", 2) == 0 && ls_text_parse_whole(policy + 2, &stride) == LS_OK &&
-           stride >= 2;
-}
-
-static ls_status read_save(const ls_run_field *field, const ls_yaml_node *node,
-                           ls_run_config *config)
-{
-    char allowed[ALLOWED_BYTES], quoted[LS_TEXT_BYTES];
-
-    ls_text_join(allowed, sizeof allowed, field->words, field->n_words);
-    if (node->kind == LS_YAML_LIST) return refuse_value(node, "a list of policies", allowed);
-    if (node->kind == LS_YAML_SCALAR && is_strided(node->text))
-        return refuse_value(node, ls_text_quote(quoted, sizeof quoted, node->text), allowed);
-    return read_word(field, node, &config->save);
-}
-
 /* The classes that the contract names: all but the batch. */
 static size_t list_classes(const char *names[LS_CLASS_COUNT], ls_tensor_class *classes)
 {
@@ -298,7 +276,7 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
     case LS_RUN_ROPE: return read_rope(node, config);
     case LS_RUN_BINS: return read_bins(field, node, config);
     case LS_RUN_GROUPS: return read_groups(node, config);
-    case LS_RUN_SAVE: return read_save(field, node, config);
+    case LS_RUN_SAVE: return ls_run_save_read(node, config);
     case LS_RUN_PLACE: return read_place(node, config);
     case LS_RUN_THREADS: return read_threads(field, node, config);
     case LS_RUN_STEP_LIST: return read_step_list(field, node, config);

@@ -26,10 +26,12 @@ bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config
     return true;
 }
 
-void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model)
+void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model,
+                           const ls_hardware *hardware)
 {
     char text[LS_RUN_WARNING_BYTES];
 
+    if (hardware->note[0] != '\0') fprintf(stderr, "longspan: warning: %s\n", hardware->note);
     if (ls_run_warning_positions(config, model, text))
         fprintf(stderr, "longspan: warning: %s\n", text);
 }

@@ -8,6 +8,7 @@
 #ifndef LS_RUN_WARNING_H
 #define LS_RUN_WARNING_H
 
+#include "hardware.h"
 #include "model_config.h"
 #include "run_config.h"
 
@@ -22,7 +23,8 @@
 bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config *model,
                               char text[LS_RUN_WARNING_BYTES]);
 
-/* All warnings of the run, a line each, to stderr. */
-void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model);
+/* All warnings of the run, that of the hardware included, a line each, to stderr. */
+void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model,
+                           const ls_hardware *hardware);
 
 #endif

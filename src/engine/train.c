@@ -438,22 +438,25 @@ static void note_start(training *t)
 {
     const ls_instance *instance = &t->trainer.instance;
     const ls_ops *ops = ls_device_ops(instance->device);
+    char save[LS_SAVE_NAME_BYTES];
 
     ls_progress_note(
         &t->progress, "%s: %.2fM parameters, %lld tokens per step, save %s, %.0f MiB",
         t->config->output, 1e-6 * (double)ls_decoder_params(&instance->decoder.options.shape),
         (long long)(t->config->sequence_tokens * t->config->sequences * t->config->accumulate),
-        ls_choices_save_name(&t->trainer.choices),
+        ls_saves_name(&t->trainer.choices.saves, save),
         (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HOST) / 0x1p20);
     if (t->trainer.choices.placement.has_device)
-        ls_progress_note(&t->progress, "hardware %s: %.0f MiB of device memory, weights %s",
+        ls_progress_note(&t->progress,
+                         "hardware %s: %.0f MiB of device memory, weights %s; host memory %s",
                          t->hardware.profile,
                          (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HBM) / 0x1p20,
-                         ls_mode_name(t->trainer.choices.placement.classes[LS_CLASS_WEIGHTS].mode));
+                         ls_mode_name(t->trainer.choices.placement.classes[LS_CLASS_WEIGHTS].mode),
+                         t->hardware.host_reason);
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
                      ops->kernel_name(LS_OP_matmul, t->config->precision),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision));
-    if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model);
+    if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
 }
 
 static void note_op_times(training *t)

@@ -28,7 +28,7 @@ struct ls_checkpoint_saver;
 /* The plan's free choices; frozen in a checkpoint, because bits depend on them. */
 typedef struct ls_choices {
     int64_t chunk, query_block, loss_rows;
-    bool save_o, save_qkv;
+    ls_saves saves;                         /* n_layers set */
     bool layer_major;                       /* batch.accumulate_order */
     int compute_threads, optimizer_threads; /* 0: all cores */
     ls_placement placement;                 /* bits do not depend on it */

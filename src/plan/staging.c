@@ -38,11 +38,6 @@ static_assert((int)LS_ROLE_COUNT == (int)LS_CLASS_COUNT && (int)LS_ROLE_X == (in
                   (int)LS_ROLE_STAGING == (int)LS_CLASS_STAGING,
               "roles and classes are one list");
 
-static const ls_class_placement *rule_of(const staging *s, int32_t tensor)
-{
-    return &s->placement->classes[s->tape->tensors[tensor].role];
-}
-
 /* ---- where tensors live -------------------------------------------------------------------- */
 
 /* A tensor in device memory for rows of another. */
@@ -90,7 +85,8 @@ static bool reads_in_passing(const staging *s, const ls_tensor *t)
 static ls_status place_tensor(staging *s, int32_t t, bool computes, bool others)
 {
     const ls_tensor *tensor = &s->tape->tensors[t];
-    const ls_class_placement *rule = rule_of(s, t);
+    const ls_class_placement *rule =
+        ls_placement_of(s->placement, (ls_tensor_class)tensor->role, tensor->layer);
     const bool is_scratch = !others && !tensor->persistent; /* of the compute lane alone */
     ls_staged_tensor *where = &s->out->tensors[t];
 

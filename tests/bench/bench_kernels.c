@@ -223,12 +223,24 @@ static int run_attention_backward(void *context)
     return ls_ops_cpu.attention_backward(NULL, context) == LS_OK ? 0 : -1;
 }
 
+/* Tokens under a causal mask, or queries so far behind as many keys that they see them all. */
+typedef struct attention_problem {
+    int64_t N, H, G, K;
+    int is_far;
+} attention_problem;
+
+static double count_pairs(const attention_problem *p)
+{
+    const double n = (double)p->N;
+    return (double)p->H * (p->is_far ? n * n : 0.5 * n * (n + 1.0));
+}
+
 /* Time both directions; backward uses forward's lse and whatever delta holds. */
 static int time_attention(timing *forward_timing, timing *backward_timing,
-                          ls_attention_forward_args *forward, ls_attention_backward_args *backward)
+                          ls_attention_forward_args *forward, ls_attention_backward_args *backward,
+                          double pairs)
 {
-    const double pairs = 0.5 * (double)forward->N * (double)(forward->N + 1);
-    const double flops = 2.0 * pairs * (double)(forward->H * forward->K); /* one product */
+    const double flops = 2.0 * pairs * (double)forward->K; /* one product */
     int status;
 
     forward_timing->name = backward_timing->name = ls_cpu_attention_kernel_name(forward->dtype);
@@ -244,9 +256,22 @@ static int time_attention(timing *forward_timing, timing *backward_timing,
     return status;
 }
 
-static int bench_attention(int64_t N, ls_dtype dtype)
+static void print_attention(const attention_problem *p, const char *direction, timing *timings,
+                            ls_dtype dtype)
 {
-    enum { H = 4, G = 2, K = 64 };
+    char problem[128];
+    snprintf(problem, sizeof problem,
+             "attention %s, %" PRId64 " %s, %" PRId64 "/%" PRId64 " heads of %" PRId64 ", %s",
+             direction, p->N, p->is_far ? "tokens far from their keys" : "tokens", p->H, p->G, p->K,
+             ls_dtype_name(dtype));
+    print_timings(problem, timings, ls_cpu_attention_kernel_name(dtype));
+}
+
+static int bench_attention(const attention_problem *p, ls_dtype dtype)
+{
+    const int64_t N = p->N, H = p->H, G = p->G, K = p->K;
+    const int first_variant =
+        p->is_far ? LS_ATTENTION_VARIANT_PLAIN : 1; /* the scalar one is slow */
     timing forward_timings[VARIANTS_MAX] = {{0}}, backward_timings[VARIANTS_MAX] = {{0}};
     int64_t *doc_start = calloc((size_t)N, sizeof *doc_start);
     void *q = make_numbers(N * H * K, dtype), *k = make_numbers(N * G * K, dtype);
@@ -265,6 +290,7 @@ static int bench_attention(int64_t N, ls_dtype dtype)
                                          .H = H,
                                          .G = G,
                                          .K = K,
+                                         .q_start = p->is_far ? N : 0,
                                          .scale = 0.125f,
                                          .last = 1,
                                          .dtype = dtype};
@@ -283,26 +309,40 @@ static int bench_attention(int64_t N, ls_dtype dtype)
                                            .H = H,
                                            .G = G,
                                            .K = K,
+                                           .q_start = p->is_far ? N : 0,
                                            .scale = 0.125f,
                                            .dtype = dtype};
     int status = doc_start == NULL ? fail("doc_start") : 0;
 
     for (int round = 0; round < (n_rounds > 0 ? n_rounds : 1) && status == 0; round++)
-        for (int v_ = 1; v_ < LS_ATTENTION_VARIANT_COUNT && status == 0; v_++)
+        for (int v_ = first_variant; v_ < LS_ATTENTION_VARIANT_COUNT && status == 0; v_++)
             if (ls_cpu_attention_force((ls_attention_variant)v_) != 0)
                 status = time_attention(&forward_timings[v_], &backward_timings[v_], &forward,
-                                        &backward);
+                                        &backward, count_pairs(p));
     ls_cpu_attention_force(LS_ATTENTION_VARIANT_AUTO);
-    char problem[128];
-    snprintf(problem, sizeof problem, "attention forward, %" PRId64 " tokens %s", N,
-             ls_dtype_name(dtype));
-    if (status == 0) print_timings(problem, forward_timings, ls_cpu_attention_kernel_name(dtype));
-    snprintf(problem, sizeof problem, "attention backward, %" PRId64 " tokens %s", N,
-             ls_dtype_name(dtype));
-    if (status == 0) print_timings(problem, backward_timings, ls_cpu_attention_kernel_name(dtype));
+    if (status == 0) {
+        print_attention(p, "forward", forward_timings, dtype);
+        print_attention(p, "backward", backward_timings, dtype);
+    }
     void *buffers[] = {doc_start, q, k, v, o, lse, delta, dq, dk, dv};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) free(buffers[i]);
     return status;
+}
+
+/* The heads of configs/models/byte-3m.yaml, and long sequences of one narrow or usual head. */
+static int bench_attentions(ls_dtype dtype)
+{
+    static const attention_problem problems[] = {
+        {.N = 2048, .H = 4, .G = 2, .K = 64},
+        {.N = 8192, .H = 1, .G = 1, .K = 64, .is_far = 1},
+        {.N = 8192, .H = 1, .G = 1, .K = 128, .is_far = 1},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        attention_problem problem = problems[i];
+        if (n_rounds == 0) problem.N = 256;
+        if (bench_attention(&problem, dtype) != 0) return -1;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -313,13 +353,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_kernels [ROUNDS]   0 to %d\n", ROUNDS_MAX);
         return 2;
     }
-    const int64_t tokens = n_rounds > 0 ? 2048 : 256;
-
     printf("%d threads, %d rounds\n\n", ls_cpu_threads(), n_rounds);
     printf("| problem | kernel | GFLOP/s | ratio |\n|---|---|---|---|\n");
     for (int d = 0; d < 2; d++) {
         const ls_dtype dtype = d == 0 ? LS_DTYPE_BF16 : LS_DTYPE_F32;
-        if (bench_matmuls(dtype) != 0 || bench_attention(tokens, dtype) != 0) return 1;
+        if (bench_matmuls(dtype) != 0 || bench_attentions(dtype) != 0) return 1;
     }
     return 0;
 }

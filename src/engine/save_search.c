@@ -1,0 +1,124 @@
+/* save_search.c - the ladder of save policies, walked until one has room. */
+#include "save_search.h"
+
+/* From what keeps most, and so recomputes least. */
+static const ls_save_policy ladder[] = {
+    {.o = true, .qkv = true, .x_stride = 1},
+    {.o = true, .x_stride = 1},
+    {.o = true, .x_stride = 2},
+    {.o = true, .x_stride = 4},
+    {.o = true, .x_stride = 8},
+    {.x_stride = 1},
+    {.x_stride = 2},
+    {.x_stride = 4},
+    {.x_stride = 8},
+};
+
+enum { N_POLICIES = sizeof ladder / sizeof ladder[0] };
+
+/* `auto` goes no further than x, whatever the room, and rebuilds no more than three inputs. */
+static bool is_for_auto(ls_save_policy policy)
+{
+    return policy.o ? policy.x_stride <= 4 : policy.x_stride == 1;
+}
+
+/* Whether a class of a layer lies in host memory when it is kept. */
+static bool is_on_host(const ls_run_config *config, ls_tensor_class class, int place)
+{
+    return (place != 0 ? place : config->places[class]) != 1 + LS_PLACE_HBM;
+}
+
+double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
+                          const ls_saves *saves)
+{
+    const double T = (double)config->sequence_tokens * (double)config->sequences;
+    const double element = (double)ls_dtype_bytes(config->precision);
+    const double HK = (double)m->num_attention_heads * (double)m->head_dim;
+    const double GK = (double)m->num_key_value_heads * (double)m->head_dim;
+    double row = 0.0;
+
+    for (int32_t l = 0; l < m->num_hidden_layers; l++) {
+        const ls_layer_save save = ls_saves_of(saves, l);
+        const int place = ls_saves_place(saves, l);
+        if (save.x && is_on_host(config, LS_CLASS_X, place))
+            row += element * (double)m->hidden_size;
+        if (save.o && is_on_host(config, LS_CLASS_O, place))
+            row += element * HK + 4.0 * (double)m->num_attention_heads;
+        if (save.qkv && is_on_host(config, LS_CLASS_KV, place)) row += element * (HK + 2.0 * GK);
+    }
+    return row * T;
+}
+
+/* Weights, master remainders, moments and gradients, at least: frozen ones have no moments. */
+static double count_states_bytes(const ls_run_config *config, const ls_model_config *model)
+{
+    const ls_choices none = {.chunk = 0};
+    const ls_decoder_options options = ls_choices_decoder(config, model, &none, true);
+    const double weight = (double)ls_dtype_bytes(config->precision);
+    const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
+    const double grad = 4.0, moments = config->n_groups == 0 ? 8.0 : 0.0;
+
+    return (double)ls_decoder_params(&options.shape) * (weight + lo + grad + moments);
+}
+
+ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
+                         const ls_hardware *hardware, ls_choices *choices)
+{
+    const uint64_t limit = ls_choices_room(hardware, LS_PLACE_HOST) / 2;
+    const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
+    const double bound = (double)limit + (double)device - count_states_bytes(config, model);
+    ls_choices_cost cost;
+
+    for (int p = 0; p < N_POLICIES; p++) {
+        if (!is_for_auto(ladder[p])) continue;
+        ls_saves_set(&choices->saves, ladder[p]);
+        if (!ladder[p].o) break; /* the last: nothing to compare it with */
+        if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
+        LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
+        if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device)
+            break;
+    }
+    return LS_OK;
+}
+
+/* Whether that very policy is the one that has no room. */
+static bool is_asked(const ls_saves *asked, ls_save_policy policy)
+{
+    const ls_save_range *all = &asked->ranges[0];
+    return asked->n_ranges == 1 && all->last == LS_SAVE_LAYERS_ALL && all->policy.o == policy.o &&
+           all->policy.qkv == policy.qkv && all->policy.x_stride == policy.x_stride;
+}
+
+static bool fits(const ls_hardware *hardware, const ls_choices_cost *cost)
+{
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        if (cost->place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;
+    return true;
+}
+
+ls_status ls_save_find_nearest(const ls_run_config *config, const ls_model_config *model,
+                               const ls_hardware *hardware, const ls_choices *asked, double flops,
+                               ls_save_nearest *nearest)
+{
+    const double bound = (double)ls_choices_room(hardware, LS_PLACE_HOST) +
+                         (double)ls_choices_room(hardware, LS_PLACE_HBM) -
+                         count_states_bytes(config, model);
+
+    *nearest = (ls_save_nearest){.found = false};
+    for (int p = 0; p < N_POLICIES; p++) {
+        ls_choices choices = *asked;
+        if (is_asked(&asked->saves, ladder[p])) continue;
+        ls_saves_set(&choices.saves, ladder[p]);
+        if (ls_save_host_bytes(config, model, &choices.saves) > bound) continue;
+        const ls_status status =
+            ls_choices_measure(config, model, hardware, &choices, &nearest->cost);
+        if (status == LS_ERR_NO_MEMORY) return LS_OK;
+        LS_TRY(status);
+        if (!fits(hardware, &nearest->cost)) continue;
+        nearest->found = true;
+        nearest->saves = choices.saves;
+        nearest->extra_flops_fraction = nearest->cost.flops / flops - 1.0;
+        return LS_OK;
+    }
+    return LS_OK;
+}
