@@ -130,7 +130,7 @@ static void test_host_is_the_limit(void **state)
 static void test_device_is_the_limit(void **state)
 {
     (void)state;
-    put_machine("device.yaml", "250KiB", "4MiB");
+    put_machine("device.yaml", "225KiB", "4MiB");
     assert_int_equal(compare("device.yaml", 0), 5);
 }
 
