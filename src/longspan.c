@@ -163,6 +163,16 @@ int longspan_plan_compare(const longspan_run *run, const char *profiles, bool js
     return status;
 }
 
+int longspan_plan_maximize(const longspan_run *run, bool json, FILE *file)
+{
+    inputs in;
+
+    LS_TRY(read_inputs(run, &in));
+    const ls_status status = ls_job_maximize(&in.config, &in.model, json, file, &in.options);
+    ls_run_config_free(&in.config);
+    return status;
+}
+
 int longspan_train(const longspan_run *run, const longspan_train_options *options)
 {
     const ls_train_options train = {.resume = options->resume,

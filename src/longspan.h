@@ -109,6 +109,13 @@ int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *fi
  */
 int longspan_plan_compare(const longspan_run *run, const char *profiles, bool json, FILE *file);
 
+/*
+ * The longest sequence.tokens that fit the run's hardware, for each policy of memory.save, as a
+ * table or a JSON document.  Of the run file's own length nothing is said.
+ * LONGSPAN_ERROR_NO_MEMORY: written, but not even one query block has room.
+ */
+int longspan_plan_maximize(const longspan_run *run, bool json, FILE *file);
+
 /* ---- train --------------------------------------------------------------------------------- */
 
 typedef struct longspan_train_options {

@@ -1,5 +1,6 @@
 /* command_plan.c - longspan plan */
 #include <stdio.h>
+#include <string.h>
 
 #include "commands.h"
 
@@ -18,6 +19,7 @@ static const char help[] =
     "  --compare PROFILE,PROFILE...  a line for each hardware profile (exit 3: it fits none); "
     "with\n"
     "                      --json an array of their documents\n"
+    "  --maximize tokens   the longest sequence.tokens that have room, for each memory.save\n"
     "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
     "\n"
     "example: longspan plan configs/runs/demo.yaml --set sequence.tokens=32k\n";
@@ -25,10 +27,11 @@ static const char help[] =
 static int run(int argc, char **argv)
 {
     static arguments parsed;
-    const char *compare = NULL;
+    const char *compare = NULL, *maximize = NULL;
     bool print = false;
     const option options[] = {{"print", OPTION_FLAG, &print},
                               {"compare", OPTION_TEXT, &compare},
+                              {"maximize", OPTION_TEXT, &maximize},
                               {NULL, OPTION_FLAG, NULL}};
     const int failed = arguments_parse("plan", argc, argv, options, &parsed);
 
@@ -36,12 +39,17 @@ static int run(int argc, char **argv)
     if (parsed.help) return print_help(&command_plan);
     if (parsed.n_paths != 1) return usage_error("plan", "want one RUN.yaml");
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
-    if (print && compare != NULL) return usage_error("plan", "--print or --compare, not both");
+    if (print + (compare != NULL) + (maximize != NULL) > 1)
+        return usage_error("plan", "--print, --compare or --maximize, not two of them");
+    if (maximize != NULL && strcmp(maximize, "tokens") != 0)
+        return usage_error("plan", "--maximize %s: allowed: tokens", maximize);
     parsed.run.path = parsed.paths[0];
     signals_install(SIGNALS_EXIT);
     if (compare != NULL)
         return report_result(&parsed,
                              longspan_plan_compare(&parsed.run, compare, parsed.json, stdout));
+    if (maximize != NULL)
+        return report_result(&parsed, longspan_plan_maximize(&parsed.run, parsed.json, stdout));
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
                                         : parsed.json ? LONGSPAN_PLAN_JSON
                                                       : LONGSPAN_PLAN_TABLES;

@@ -11,8 +11,7 @@
 #include "host_memory.h"
 #include "save_search.h"
 
-#define CHUNK_ROWS       2048
-#define QUERY_BLOCK_ROWS 8192
+#define CHUNK_ROWS 2048
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
  * that tape and plan need for each (measured: 123, with biases 151; 16; 1,060). */
@@ -234,7 +233,6 @@ static ls_status settle(const ls_decoder_options *options, const ls_hardware *ha
     }
     if (cost != NULL) *cost = measured;
     return LS_OK;
-    return LS_OK;
 }
 
 ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
@@ -289,7 +287,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};
 
-    made.query_block = config->query_block > 0 ? config->query_block : QUERY_BLOCK_ROWS;
+    made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
     made.chunk = smaller(made.chunk, made.query_block);

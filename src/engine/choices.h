@@ -7,6 +7,8 @@
 
 #include "trainer.h"
 
+#define LS_QUERY_BLOCK_ROWS 8192 /* if auto; fewer where the sequences are shorter */
+
 /*
  * Fill in every choice the config leaves open.
  *   hardware  NULL: host memory alone

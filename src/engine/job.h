@@ -44,6 +44,13 @@ ls_status ls_job_compare(const ls_run_config *config, const ls_model_config *mod
                          const char *profiles, bool json, FILE *file,
                          const ls_job_options *options);
 
+/*
+ * The longest sequence.tokens that have room, for each of several save policies, in whole query
+ * blocks, as a table or a document.  LS_ERR_NO_MEMORY: written, but there are none.
+ */
+ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
+                          FILE *file, const ls_job_options *options);
+
 typedef struct ls_train_options {
     bool resume, replan, dry_run;
     int64_t stop_after; /* 0: no */

@@ -1,0 +1,167 @@
+/*
+ * test_maximize.c - longspan plan --maximize tokens finds what trying every length finds, on
+ * machines of a few MiB whose host or device memory is the limit.
+ */
+#include "cli_test.h"
+
+#include <cjson/cJSON.h>
+
+#include "json.h"
+
+#define BLOCK         16 /* of queries */
+#define BLOCKS_BEYOND 2  /* tried after the first that does not fit */
+
+static void put_machine(const char *file, const char *hbm, const char *host)
+{
+    char text[512];
+
+    snprintf(text, sizeof text,
+             "name: tiny\n"
+             "about: a machine of a few MiB\n"
+             "places:\n"
+             "  - kind: hbm\n"
+             "    capacity_bytes: {value: %s, source: profile}\n"
+             "  - kind: host\n"
+             "    capacity_bytes: {value: %s, source: profile}\n"
+             "links:\n"
+             "  - from: host\n"
+             "    to: hbm\n"
+             "    bytes_per_s: {value: 50e9, source: profile}\n"
+             "    coherent: {value: false, source: profile}\n",
+             hbm, host);
+    put_text(at("%s", file), text);
+}
+
+#define PLAN(...)                                                                                  \
+    finish(START("plan", "run.yaml", "--quiet", "--json", "--set", "sequence.query_block=16",      \
+                 "--set", "sequence.chunk=8", "--set", "batch.sequences=1", __VA_ARGS__))
+
+static cJSON *parse(const outcome *done)
+{
+    cJSON *json = cJSON_Parse(done->out);
+    if (json == NULL) fail_msg("not JSON: '%s' %s", done->out, done->err);
+    return json;
+}
+
+static double number(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (!cJSON_IsNumber(item)) fail_msg("no number %s", path);
+    return item->valuedouble;
+}
+
+/* The plan of one length. */
+static cJSON *plan_length(const char *machine, const char *save, int64_t tokens)
+{
+    char policy[64], length[64];
+
+    snprintf(policy, sizeof policy, "memory.save=%s", save);
+    snprintf(length, sizeof length, "sequence.tokens=%lld", (long long)tokens);
+    const outcome *done = PLAN("--hardware", machine, "--set", policy, "--set", length);
+    if (done->code != 0 && done->code != 3) fail_msg("exit code %d: %s", done->code, done->err);
+    return parse(done);
+}
+
+/* The longest by trying one after the other; what is shorter must fit, what is longer not. */
+static int64_t try_all(const char *machine, const char *save)
+{
+    int64_t longest = 0;
+
+    for (int64_t tokens = BLOCK; tokens <= longest + (1 + BLOCKS_BEYOND) * BLOCK; tokens += BLOCK) {
+        cJSON *plan = plan_length(machine, save, tokens);
+        const bool fits = cJSON_IsTrue(cJSON_GetObjectItem(plan, "fits"));
+        cJSON_Delete(plan);
+        if (fits && longest != tokens - BLOCK) fail_msg("%s: more tokens take less", save);
+        if (fits) longest = tokens;
+    }
+    return longest;
+}
+
+/* Of that length, what is said is what its plan says. */
+static void assert_is_planned(const char *machine, const cJSON *longest)
+{
+    const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+    cJSON *plan = plan_length(machine, save, (int64_t)number(longest, "tokens"));
+
+    assert_true(number(plan, "peak_bytes.hbm") == number(longest, "peak_bytes.hbm"));
+    assert_true(number(plan, "peak_bytes.host") == number(longest, "peak_bytes.host"));
+    assert_string_equal(ls_json_find_path(plan, "choices.weights")->valuestring,
+                        cJSON_GetObjectItem(longest, "weights")->valuestring);
+    cJSON_Delete(plan);
+}
+
+/* Returns how many policies have a length. */
+static int compare(const char *machine, int code)
+{
+    const cJSON *longest;
+    int n = 0;
+    const outcome *done = PLAN("--maximize", "tokens", "--hardware", machine);
+
+    if (done->code != code) fail_msg("exit code %d: %s", done->code, done->err);
+    cJSON *json = parse(done);
+    assert_true(number(json, "query_block") == BLOCK && number(json, "chunk") == 8);
+    cJSON_ArrayForEach(longest, cJSON_GetObjectItem(json, "maximize"))
+    {
+        const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+        const double tokens = number(longest, "tokens");
+        const int64_t tried = try_all(machine, save);
+        if (tokens != (double)tried)
+            fail_msg("%s on %s: %.0f tokens, by trying %lld", save, machine, tokens,
+                     (long long)tried);
+        if (tokens > 0)
+            assert_is_planned(machine, longest);
+        else
+            assert_true(cJSON_IsNull(cJSON_GetObjectItem(longest, "peak_bytes")));
+        n += tokens > 0;
+    }
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "maximize")), 5);
+    cJSON_Delete(json);
+    return n;
+}
+
+static void test_host_is_the_limit(void **state)
+{
+    (void)state;
+    put_machine("host.yaml", "4MiB", "610KiB");
+    assert_int_equal(compare("host.yaml", 0), 5);
+}
+
+static void test_device_is_the_limit(void **state)
+{
+    (void)state;
+    put_machine("device.yaml", "225KiB", "4MiB");
+    assert_int_equal(compare("device.yaml", 0), 5);
+}
+
+static void test_nothing_has_room(void **state)
+{
+    (void)state;
+    put_machine("none.yaml", "4MiB", "560KiB");
+    assert_int_equal(compare("none.yaml", 3), 0);
+    assert_says(PLAN("--maximize", "tokens", "--hardware", "none.yaml")->err,
+                "one query block of 16 tokens do not fit tiny");
+}
+
+static void test_table_and_usage(void **state)
+{
+    (void)state;
+    put_machine("host.yaml", "4MiB", "610KiB");
+    const outcome *done = RUN(0, "plan", "run.yaml", "--maximize", "tokens", "--hardware",
+                              "host.yaml", "--set", "sequence.query_block=16");
+    assert_says(done->out, "whole query blocks of 16");
+    assert_says(done->out, "\n  o+x/4 ");
+    assert_says(done->out, "\n  available ");
+    assert_says(RUN(2, "plan", "run.yaml", "--maximize", "speed")->err, "allowed: tokens");
+    assert_says(RUN(2, "plan", "run.yaml", "--maximize", "tokens", "--print")->err, "not two");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_is_the_limit),
+        cmocka_unit_test(test_device_is_the_limit),
+        cmocka_unit_test(test_nothing_has_room),
+        cmocka_unit_test(test_table_and_usage),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
