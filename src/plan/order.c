@@ -378,7 +378,7 @@ static ls_status drop_spare_waits(ls_plan *plan)
                 if (!spare[w]) kept[n++] = plan->waits[w];
             step->n_waits = (int32_t)(n - step->first_wait);
         }
-        memcpy(plan->waits, kept, (size_t)n * sizeof *kept);
+        if (n > 0) memcpy(plan->waits, kept, (size_t)n * sizeof *kept);
         plan->n_waits = n;
     }
     free(spare);
