@@ -53,6 +53,18 @@ static void test_accumulation_repeats_and_resumes(void **state)
     check_repeats("precision=bf16", "batch.accumulate=2");
 }
 
+static void test_biases_repeat_and_resume(void **state)
+{
+    (void)state;
+    put_changed(at("qwen2.yaml"), model_yaml, "model_type: llama", "model_type: qwen2");
+    check_repeats("precision=bf16", "model=qwen2.yaml");
+    char *config = need_bytes(at("a/checkpoints/step-00000030/config.json"), NULL);
+    assert_says(config, "Qwen2ForCausalLM");
+    free(config);
+    RUN(0, "eval", "run.yaml", "--set", "model=a/checkpoints/step-00000030", "--set",
+        "init=pretrained", "--checkpoint", "a/checkpoints/step-00000030", "--tokens", "256");
+}
+
 /* A run directory may be moved, or copied: it goes on under its new name to the same bits. */
 static void test_moved_run_resumes(void **state)
 {
@@ -496,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_bf16_repeats_and_resumes),
         cmocka_unit_test(test_fp32_repeats_and_resumes),
         cmocka_unit_test(test_accumulation_repeats_and_resumes),
+        cmocka_unit_test(test_biases_repeat_and_resume),
         cmocka_unit_test(test_moved_run_resumes),
         cmocka_unit_test(test_sigterm_saves),
         cmocka_unit_test(test_sigint_saves),
