@@ -118,13 +118,13 @@ typedef struct decision {
 } decision;
 
 #define NEAREST "NUMA node nearest to the GPU"
-/* 20 GiB of files lie in that GPU's memory: 74.4 GiB are free, weights beside the rest need 76.4.
+/* 20 GiB of files lie in that GPU's memory: 74.4 GiB are free, and all that is wanted needs 63.8.
  */
 #define CACHED ((97280.0 - 600 - 20480) * MIB)
 
 static const decision decisions[] = {
     {"gh200-480gb-numa", "hbm0", CACHED, 0, "bound to NUMA node 0: nearest to gpu0 (discovered: ",
-     492069888 * KIB, NEAREST, true, LS_MODE_RESIDENT, true},
+     492069888 * KIB, NEAREST, true, LS_MODE_RESIDENT, false},
     {"gh200-480gb-cdmm", "hbm0", 97280 * MIB, -1, "not bound: there is one NUMA node",
      492581888 * KIB, "MemAvailable", true, LS_MODE_RESIDENT, false},
     {"gh200-120gb", "hbm0", 99000320 * KIB, 0, "bound to NUMA node 0: ", 119586816 * KIB, NEAREST,
