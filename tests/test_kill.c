@@ -146,7 +146,9 @@ static pid_t start_life(ending how, int64_t newest)
     char value[64];
 
     if (how == ENDING_STOP_AFTER) {
-        snprintf(value, sizeof value, "%lld", (long long)newest + 1 + (long long)draw(12));
+        const long long step = (long long)newest + 1 + (long long)draw(12);
+        snprintf(value, sizeof value, "%lld",
+                 step < STEPS ? step : STEPS); /* no later one is taken */
         return START(TRAIN, "--resume", "--stop-after", strcmp(value, "0") == 0 ? "1" : value);
     }
     if (how == ENDING_DEADLINE) {

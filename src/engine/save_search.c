@@ -61,19 +61,10 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     return (double)ls_decoder_params(&options.shape) * (weight + lo + grad + moments);
 }
 
-/* Host memory that `auto` may fill: nearly all beside a GPU, for that machine trains and does
- * nothing else; half of a machine that computes on its CPU. */
-static uint64_t find_limit(const ls_hardware *hardware)
-{
-    const uint64_t room = ls_choices_room(hardware, LS_PLACE_HOST);
-    const bool has_gpu = hardware != NULL && hardware->has_device && !hardware->emulated;
-    return has_gpu ? room - room / 16 : room / 2;
-}
-
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
                          const ls_hardware *hardware, ls_choices *choices)
 {
-    const uint64_t limit = find_limit(hardware);
+    const uint64_t limit = ls_choices_room(hardware, LS_PLACE_HOST) / 2;
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
     const double bound = (double)limit + (double)device - count_states_bytes(config, model);
     ls_choices_cost cost;
