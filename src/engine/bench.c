@@ -147,7 +147,7 @@ static ls_status measure_emulated(const ls_bench_options *options, const ls_prof
         ls_known(profile->throttle_in_bytes_per_s) ? profile->throttle_in_bytes_per_s.value : 0;
     const double out =
         ls_known(profile->throttle_out_bytes_per_s) ? profile->throttle_out_bytes_per_s.value : 0;
-    ls_copy_options copy = {.repetitions = bench->repetitions};
+    ls_copy_options copy = {.repetitions = bench->repetitions, .clock = options->copy_clock};
     ls_spread unthrottled[LS_COPY_COUNT], throttled[LS_COPY_COUNT];
     const ls_bench_memory *memory = find_memory(bench, host);
     const ls_buffer_wish wish = {.bytes = memory != NULL ? memory->buffer_bytes : COPY_BYTES,

@@ -28,6 +28,7 @@ typedef struct ls_bench_options {
     uint64_t memory_bytes; /* that may be used at most; 0: what is free */
     int repetitions;       /* 0: LS_BENCH_REPETITIONS */
     bool json, quiet;      /* quiet: no progress on stderr */
+    const ls_device_clock *copy_clock; /* for copies; NULL: the real one */
 } ls_bench_options;
 
 /* A host memory, measured by the cores of its node. */
