@@ -59,23 +59,39 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
          (ls_view[]){rows_view(b, (row_tensor){b->delta, block.first}, chunk), d_o, o_chunk});
 }
 
-/* The last block of queries comes first, and sees all keys. */
-static void emit_zero_gradients(builder *b, token_range keys)
+/* Blocks of queries come last to first: the keys that the one before this did not see. */
+static int64_t seen_before(const builder *b, token_range block)
 {
+    const int64_t end = block.first + block.n;
+    if (end == b->T) return end;
+    const int64_t first =
+        visible_keys(b, cut_range((token_range){0, b->T}, end, b->o->query_block)).first;
+    return first < end ? first : end;
+}
+
+static void emit_zero_gradients(builder *b, token_range part, int64_t stop)
+{
+    const int64_t end = part.first + part.n < stop ? part.first + part.n : stop;
+    const token_range keys = {part.first, end - part.first};
+
+    if (keys.n <= 0) return;
     emit_zero(b, rows_view(b, (row_tensor){b->dk, 0}, keys));
     emit_zero(b, rows_view(b, (row_tensor){b->dv, 0}, keys));
 }
 
 static void emit_attention_backward(builder *b, int32_t layer, token_range block)
 {
-    const token_range keys = {0, block.first + block.n};
-    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+    const token_range keys = visible_keys(b, block);
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n,
+                  end = block.first + block.n;
+    const int64_t seen = seen_before(b, block);
 
     if (b->status != LS_OK) return;
-    for (int64_t first = 0; first < keys.n; first += size) {
+    for (int64_t first = keys.first; first < end; first += size) {
         const token_range part = cut_range(keys, first, size);
-        if (block.first + block.n == b->T) emit_zero_gradients(b, part);
-        const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, part)}};
+        emit_zero_gradients(b, part, seen);
+        const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, keys, part)}};
+        b->pairs = count_pairs(b, block, part);
         emit(b, LS_OP_attention_backward, &args,
              (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
                          rows_view(b, (row_tensor){b->dv, 0}, part),
@@ -87,6 +103,7 @@ static void emit_attention_backward(builder *b, int32_t layer, token_range block
                          rows_view(b, (row_tensor){b->delta, block.first}, block),
                          rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block),
                          ls_view_none()});
+        b->pairs = 0;
     }
 }
 

@@ -42,6 +42,7 @@ typedef struct builder {
     ls_phase phase; /* stamped on every call emitted */
     int32_t layer, chunk;
     bool recompute;
+    double pairs; /* (query, key), of a call of attention; 0: of others */
 
     int64_t tile_rows;    /* stamped on every tensor added */
     layer_params *layers; /* [L] */
@@ -101,12 +102,18 @@ void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n);
 void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm, ls_view dy,
                            ls_view x, ls_view r, int64_t n);
 
-/* The fields of attention(block, part of the keys) that forward and backward must agree on. */
-#define ATTENTION_FIELDS(b, block, part)                                                           \
+/* Keys that a block of queries can see at most, whatever the documents: not before its first row's
+ * sequence or window, from a multiple of the key block on, up to the block's end. */
+token_range visible_keys(const builder *b, token_range block);
+/* (query, key) pairs of a block and a part of its keys, if every sequence is one document. */
+double count_pairs(const builder *b, token_range block, token_range part);
+
+/* The fields of attention(block, part of its keys) that forward and backward must agree on. */
+#define ATTENTION_FIELDS(b, block, keys, part)                                                     \
     .N = (block).n, .M = (part).n, .H = (b)->o->shape.H, .G = (b)->o->shape.G,                     \
     .K = (b)->o->shape.K, .q_start = (block).first, .k_start = (part).first,                       \
     .window = (b)->o->window, .scale = 1.0f / sqrtf((float)(b)->o->shape.K),                       \
-    .accumulate = (part).first > 0, .dtype = (b)->o->dtype
+    .accumulate = (part).first > (keys).first, .dtype = (b)->o->dtype
 
 /* ---- parts ---- */
 void emit_embedding(builder *b);

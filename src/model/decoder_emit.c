@@ -70,6 +70,7 @@ void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands)
                     .chunk = b->chunk,
                     .commit = b->phase == LS_PHASE_UPDATE,
                     .recompute = b->recompute,
+                    .pairs = b->pairs,
                     .args = *args,
                     .n_operands = ls_op_describe(op)->n_operands};
 
@@ -270,4 +271,39 @@ token_range cut_range(token_range all, int64_t first, int64_t size)
     const int64_t end = all.first + all.n;
     assert(first >= all.first && first < end && size > 0);
     return (token_range){first, end - first < size ? end - first : size};
+}
+
+token_range visible_keys(const builder *b, token_range block)
+{
+    const int64_t S = b->o->S, window = b->o->window, size = b->o->key_block;
+    const int64_t end = block.first + block.n;
+    int64_t first = block.first / S * S;
+
+    if (window > 0 && first < block.first - window + 1) first = block.first - window + 1;
+    if (size > 0) first = first / size * size;
+    return (token_range){first, end - first};
+}
+
+/* Pairs of queries and keys of one sequence; window 0: none. */
+static double count_sequence_pairs(token_range queries, token_range keys, int64_t window)
+{
+    double pairs = ls_causal_pairs(queries.first, queries.n, keys.first, keys.n);
+    if (window > 0) pairs -= ls_causal_pairs(queries.first - window, queries.n, keys.first, keys.n);
+    return pairs;
+}
+
+double count_pairs(const builder *b, token_range block, token_range part)
+{
+    const int64_t S = b->o->S, end = block.first + block.n, part_end = part.first + part.n;
+    double pairs = 0;
+
+    for (int64_t row = block.first; row < end; row = (row / S + 1) * S) {
+        const int64_t start = row / S * S, stop = start + S;
+        const int64_t first = part.first > start ? part.first : start;
+        const int64_t last = part_end < stop ? part_end : stop;
+        if (first >= last) continue;
+        pairs += count_sequence_pairs((token_range){row, (stop < end ? stop : end) - row},
+                                      (token_range){first, last - first}, b->o->window);
+    }
+    return pairs;
 }

@@ -53,15 +53,17 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
 void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
                     row_tensor lse)
 {
-    const token_range keys = {0, block.first + block.n};
-    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+    const token_range keys = visible_keys(b, block);
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n,
+                  end = block.first + block.n;
 
     if (b->status != LS_OK) return;
-    for (int64_t first = 0; first < keys.n; first += size) {
+    for (int64_t first = keys.first; first < end; first += size) {
         const token_range part = cut_range(keys, first, size);
-        const ls_op_args args = {.attention_forward = {ATTENTION_FIELDS(b, block, part),
-                                                       .last = first + part.n == keys.n}};
+        const ls_op_args args = {.attention_forward = {ATTENTION_FIELDS(b, block, keys, part),
+                                                       .last = first + part.n == end}};
         const bool one_part = part.n == keys.n;
+        b->pairs = count_pairs(b, block, part);
         emit(b, LS_OP_attention_forward, &args,
              (ls_view[]){
                  rows_view(b, o, block), rows_view(b, lse, block),
@@ -70,6 +72,7 @@ void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, 
                  rows_view(b, key_rows(b, layer, b->v[layer]), part),
                  rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block), ls_view_none()});
     }
+    b->pairs = 0;
 }
 
 void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)

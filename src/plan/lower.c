@@ -157,7 +157,7 @@ static void lower_call(lowering *l, int64_t index)
             view = (ls_view){l->workspace, 0, workspace};
         append_operand(l, step, &view, (ls_access)call->access[i]);
     }
-    if (info != NULL) step->flops = ls_op_flops(call->op, &call->args, 0.0);
+    if (info != NULL) step->flops = ls_op_flops(call->op, &call->args, call->pairs);
 }
 
 static ls_status lower_calls(lowering *l)
