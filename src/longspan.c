@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "bench_ops.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
@@ -139,6 +140,15 @@ int longspan_bench_links(const longspan_bench_options *options, FILE *file)
         return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
                        options->bytes);
     return ls_job_bench_links(&bench, file);
+}
+
+int longspan_bench_ops(const longspan_bench_options *options, FILE *file)
+{
+    const ls_bench_options bench = {.hardware = options->hardware,
+                                    .save = options->save,
+                                    .json = options->json,
+                                    .quiet = options->quiet};
+    return ls_job_bench_ops(&bench, file);
 }
 
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)

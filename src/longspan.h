@@ -86,6 +86,13 @@ typedef struct longspan_bench_options {
  */
 int longspan_bench_links(const longspan_bench_options *options, FILE *file);
 
+/*
+ * Measure the kernels of this machine by shape, and write the result to file; some ten seconds.
+ * save: the profile gets the CPU's peak rates and what share of them matrix products and attention
+ * reach, which is what plans are timed by.  bytes is not used.
+ */
+int longspan_bench_ops(const longspan_bench_options *options, FILE *file);
+
 /* ---- plan ---------------------------------------------------------------------------------- */
 
 typedef enum longspan_plan_format {

@@ -165,6 +165,18 @@ static void read_device(const ls_topology *machine, const ls_place *host, ls_cos
         at_least_the_link(model->bytes_per_s[LS_RESOURCE_HOST], model);
 }
 
+/* Device memory carved from host memory: its bytes are the host's, its link is throttled. */
+static void read_emulated_device(const ls_topology *machine, const ls_place *host,
+                                 ls_cost_model *model)
+{
+    const ls_place *memory = ls_topology_find_device_memory(machine);
+    const ls_link *link = memory != NULL && memory->emulated
+                              ? ls_topology_find_link(machine, host->name, memory->name)
+                              : NULL;
+
+    if (link != NULL && ls_known(link->bytes_per_s)) read_link(link, model);
+}
+
 ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype)
 {
     ls_cost_model model = {.has_device = has_device, .launch_latency_s = LAUNCH_LATENCY_S};
@@ -184,7 +196,10 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
     }
     model.host_lane_bytes_per_s = host->read_bytes_per_s.value;
     model.bytes_per_s[LS_RESOURCE_HOST] = host->read_bytes_per_s.value;
-    if (has_device) read_device(machine, host, &model);
+    if (has_device)
+        read_device(machine, host, &model);
+    else
+        read_emulated_device(machine, host, &model);
     return model;
 }
 
@@ -240,13 +255,21 @@ static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_
     cost->seconds = fmax(cost->seconds, cost->bytes[resource] / m->bytes_per_s[resource]);
 }
 
+/* Memory at a place; without a device of its own all is the host's. */
+static void take_memory(const ls_cost_model *m, ls_place_kind place, double bytes,
+                        ls_step_cost *cost)
+{
+    const bool on_device = place == LS_PLACE_HBM && m->has_device;
+    take(m, on_device ? LS_RESOURCE_HBM : LS_RESOURCE_HOST, bytes, cost);
+}
+
 static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
 {
     const double bytes = (double)step->bytes / 2;
     ls_step_cost cost = {.seconds = 0};
 
-    take(m, LS_RESOURCE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
-    take(m, LS_RESOURCE_HOST, operand_bytes(plan, step, LS_PLACE_HOST), &cost);
+    take_memory(m, LS_PLACE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
+    take_memory(m, LS_PLACE_HOST, operand_bytes(plan, step, LS_PLACE_HOST), &cost);
     if (step->lane == LS_LANE_COPY_IN) take(m, LS_RESOURCE_LINK_IN, bytes, &cost);
     if (step->lane == LS_LANE_COPY_OUT) take(m, LS_RESOURCE_LINK_OUT, bytes, &cost);
     if (step->lane == LS_LANE_COPY_IN || step->lane == LS_LANE_COPY_OUT)
@@ -261,8 +284,8 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_plan *plan, cons
     const double host = operand_bytes(plan, step, LS_PLACE_HOST);
     ls_step_cost cost = {.seconds = arithmetic_seconds(m, plan, step)};
 
-    take(m, LS_RESOURCE_HBM, hbm, &cost);
-    take(m, LS_RESOURCE_HOST, host, &cost);
+    take_memory(m, LS_PLACE_HBM, hbm, &cost);
+    take_memory(m, LS_PLACE_HOST, host, &cost);
     if (m->has_device && host > 0) {
         take(m, LS_RESOURCE_LINK_IN, host, &cost);
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);

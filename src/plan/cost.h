@@ -66,7 +66,8 @@ typedef struct ls_cost_model {
 /*
  * Gather the rates of the unit that would compute.
  *
- *   has_device  a GPU computes (real, or as its profile describes it); else the CPU
+ *   has_device  a GPU computes (real, or as its profile describes it); else the CPU, whose device
+ *               memory, if there is any, is emulated: carved from host memory, behind its link
  *   dtype       of weights and activations
  */
 ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype);
