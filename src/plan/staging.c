@@ -20,6 +20,9 @@ typedef struct slot_queue {
 typedef struct staging {
     const ls_tape *tape;
     const ls_placement *placement;
+    ls_stage_sink *sink;
+    void *context;
+    ls_segment_kind segment; /* at work */
     ls_staged *out;
     bool *staged;    /* [n_tensors] goes through slots */
     int32_t *mirror; /* [n_tensors] its resident copy, -1: none */
@@ -129,7 +132,7 @@ static ls_status place_tensors(staging *s)
 
 static void add_call(staging *s, const ls_call *call)
 {
-    if (s->status == LS_OK) s->status = ls_tape_add_call(&s->out->tape, call);
+    if (s->status == LS_OK) s->status = s->sink(s->context, s->segment, call);
 }
 
 /* like: the call whose phase the copy shares */
@@ -348,7 +351,7 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
     LS_TRY(ls_visits_list(&s->visits, segment));
     LS_TRY(sort_visits(s));
     memcpy(s->now, s->visits.first_visit, (size_t)s->visits.n_units * sizeof *s->now);
-    ls_tape_begin_segment(&s->out->tape, segment);
+    s->segment = segment;
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
         if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
         LS_TRY(s->status); /* who could not enter has no slot */
@@ -433,10 +436,15 @@ static ls_status stage_all(staging *s)
     return stage_segments(s);
 }
 
-ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged *staged)
+ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_stage_sink *sink,
+                   void *context, ls_staged *staged)
 {
-    ls_staged made = {0};
-    staging s = {.tape = tape, .placement = placement, .out = &made, .status = LS_OK};
+    staging s = {.tape = tape,
+                 .placement = placement,
+                 .sink = sink,
+                 .context = context,
+                 .out = staged,
+                 .status = LS_OK};
     const ls_status status = stage_all(&s);
 
     for (int32_t p = 0; s.queues != NULL && p < s.visits.n_pools; p++) free(s.queues[p].free);
@@ -450,12 +458,7 @@ ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged
     free(s.written);
     free(s.stand_in);
     free(s.stand_in_first);
-    if (status != LS_OK) {
-        ls_staged_free(&made);
-        return status;
-    }
-    *staged = made;
-    return LS_OK;
+    return status;
 }
 
 void ls_staged_free(ls_staged *staged)
