@@ -1,6 +1,8 @@
 /* save_search.c - the ladder of save policies, walked until one has room. */
 #include "save_search.h"
 
+#include <assert.h>
+
 /* From what keeps most, and so recomputes least. */
 static const ls_save_policy ladder[] = {
     {.o = true, .qkv = true, .x_stride = 1},
@@ -67,17 +69,19 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
     const uint64_t limit = ls_choices_room(hardware, LS_PLACE_HOST) / 2;
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
     const double bound = (double)limit + (double)device - count_states_bytes(config, model);
-    ls_choices_cost cost;
+    ls_plan_cost cost;
 
     for (int p = 0; p < N_POLICIES; p++) {
         if (!is_for_auto(ladder[p])) continue;
         ls_saves_set(&choices->saves, ladder[p]);
-        if (!ladder[p].o) break; /* the last: nothing to compare it with */
+        if (!ladder[p].o) /* the last: nothing to compare it with */
+            return ls_choices_place(config, model, hardware, true, false, choices);
         if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
         LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
         if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device)
-            break;
+            return LS_OK;
     }
+    assert(!"x is on the ladder");
     return LS_OK;
 }
 
@@ -89,7 +93,7 @@ static bool is_asked(const ls_saves *asked, ls_save_policy policy)
            all->policy.qkv == policy.qkv && all->policy.x_stride == policy.x_stride;
 }
 
-static bool fits(const ls_hardware *hardware, const ls_choices_cost *cost)
+static bool fits(const ls_hardware *hardware, const ls_plan_cost *cost)
 {
     for (int p = 0; p < LS_PLACE_COUNT; p++)
         if (cost->place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;

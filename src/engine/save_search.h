@@ -28,7 +28,7 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
 typedef struct ls_save_nearest {
     bool found;
     ls_saves saves;
-    ls_choices_cost cost;
+    ls_plan_cost cost;
     double extra_flops_fraction; /* more than what was asked for takes; may be negative */
 } ls_save_nearest;
 
