@@ -20,6 +20,7 @@
 #include "heartbeat.h"
 #include "job.h"
 #include "loss_record.h"
+#include "plan_job.h"
 #include "process_stats.h"
 #include "progress.h"
 #include "record.h"
@@ -257,6 +258,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         }
     }
     if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
+    status = ls_plan_explain(t->config, model, t->options, status);
     if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
     if (status == LS_OK && directory != NULL) {
         status = ls_checkpoint_load(&t->trainer, directory);
