@@ -115,7 +115,12 @@ static ls_status evaluate(evaluation *e, const ls_job_options *options)
     ls_heartbeat_stop(heartbeat, status == LS_OK ? LS_HEARTBEAT_DONE : LS_HEARTBEAT_FAILED);
     if (status == LS_OK) show_progress(e, (double)e->tokens);
     ls_progress_close(&e->progress);
-    return status;
+    if (status != LS_OK || e->losses->labels > 0) return status;
+    return LS_FAIL(
+        LS_ERR_INVALID,
+        "data.valid: of the %lld held-out tokens that were read none is to be predicted, "
+        "so there is no loss; give a larger --tokens, or look at PREFIX.mask",
+        (long long)e->tokens);
 }
 
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,

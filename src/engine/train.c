@@ -19,6 +19,8 @@
 #include "directory.h"
 #include "heartbeat.h"
 #include "job.h"
+#include "loss_record.h"
+#include "plan_job.h"
 #include "process_stats.h"
 #include "progress.h"
 #include "record.h"
@@ -41,22 +43,11 @@ typedef struct training {
     pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
     ls_record *record;
     ls_progress progress;
-    ls_record_bin *bins; /* as many as the statistics have */
-    int64_t saved_step;  /* of the newest checkpoint; -1: none */
+    ls_loss_record step_line, eval_line; /* of losses */
+    int64_t saved_step;                  /* of the newest checkpoint; -1: none */
 } training;
 
 /* ---- record -------------------------------------------------------------------------------- */
-
-static int fill_bins(const ls_loss_stats *losses, ls_record_bin *bins)
-{
-    int n = 0;
-    for (int b = 0; b < losses->n_bins; b++) {
-        const ls_loss_bin *bin = &losses->bins[b];
-        if (bin->labels == 0) continue;
-        bins[n++] = (ls_record_bin){bin->from, bin->to, bin->sum / (double)bin->labels};
-    }
-    return n;
-}
 
 static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
 {
@@ -86,10 +77,9 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .peak_bytes_host = ls_process_resident_bytes_peak(),
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
         .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
-        .bins = t->bins,
+        .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
     };
 
-    if (t->config->position_bins) line.n_bins = fill_bins(losses, t->bins);
     for (int lane = 0; lane < LS_RECORD_LANES; lane++)
         line.lane_busy_s[lane] = r->lane_busy_s[lane];
     return ls_record_step(t->record, &line);
@@ -156,11 +146,10 @@ static ls_status evaluate(training *t)
     const ls_eval_record line = {
         .step = t->trainer.step,
         .attempt = t->attempt,
-        .loss = ls_loss_stats_mean(&t->eval_losses),
+        .loss = t->eval_losses.labels > 0 ? ls_loss_stats_mean(&t->eval_losses) : (double)NAN,
         .tokens = t->eval_losses.labels,
         .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
-        .bins = t->bins,
-        .n_bins = t->config->position_bins ? fill_bins(&t->eval_losses, t->bins) : 0};
+        .losses = ls_loss_record_fill(&t->eval_line, &t->eval_losses, t->config->position_bins)};
     pthread_mutex_lock(&t->mutex);
     ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
                      (long long)line.step, line.loss, (long long)line.tokens);
@@ -269,6 +258,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         }
     }
     if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
+    status = ls_plan_explain(t->config, model, t->options, status);
     if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
     if (status == LS_OK && directory != NULL) {
         status = ls_checkpoint_load(&t->trainer, directory);
@@ -289,11 +279,9 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
 
 static ls_status open_statistics(training *t)
 {
-    const int linear = (int)t->config->position_bins_count;
-
-    LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->eval_losses));
-    t->bins = calloc((size_t)t->eval_losses.n_bins, sizeof *t->bins);
-    return t->bins != NULL ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "loss bins");
+    LS_TRY(ls_trainer_losses_open(t->config, true, &t->eval_losses));
+    LS_TRY(ls_loss_record_open(&t->eval_losses, &t->eval_line));
+    return ls_loss_record_open(&t->trainer.losses, &t->step_line);
 }
 
 /* --stop-after against the run file, before anything is opened. */
@@ -326,8 +314,8 @@ static ls_status open_run(training *t, const ls_model_config *model)
 {
     if (!t->train->resume) LS_TRY(check_unused(t->config->output));
     LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
-    LS_TRY(open_statistics(t));
     LS_TRY(open_trainer(t, model));
+    LS_TRY(open_statistics(t));
     LS_TRY(check_not_passed(t));
     LS_TRY(ls_directory_make(t->config->output));
     LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
@@ -341,7 +329,8 @@ static void close_run(training *t)
     ls_progress_close(&t->progress);
     ls_record_close(t->record);
     ls_loss_stats_close(&t->eval_losses);
-    free(t->bins);
+    ls_loss_record_close(&t->step_line);
+    ls_loss_record_close(&t->eval_line);
     cJSON_Delete(t->config_json);
 }
 

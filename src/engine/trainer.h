@@ -142,9 +142,13 @@ ls_status ls_trainer_drain(ls_trainer *trainer);
 /* Wait for everything submitted. */
 ls_status ls_trainer_sync(ls_trainer *trainer);
 
+/* Statistics of the run's bins and of its sources, held out or for training; config must outlive
+ * them.  LS_ERR_NO_MEMORY. */
+ls_status ls_trainer_losses_open(const ls_run_config *config, bool valid, ls_loss_stats *losses);
+
 /*
- * Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer);
- * waits for everything submitted.
+ * Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer), in
+ * whole sequences, its sources in turn; waits for everything submitted.
  */
 ls_status ls_trainer_eval(ls_trainer *trainer, int64_t tokens, ls_loss_stats *losses);
 

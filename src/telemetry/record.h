@@ -19,9 +19,22 @@
 #define LS_RECORD_LANES 6
 
 typedef struct ls_record_bin {
-    int64_t from, to; /* positions [from, to) */
+    int64_t from, to; /* positions or distances [from, to) */
     double loss;      /* mean; bins without labels are left out */
 } ls_record_bin;
+
+typedef struct ls_record_source {
+    char *name_json; /* the data set, as a JSON text in quotes */
+    double loss;     /* mean */
+    int64_t labels;  /* 0: not written */
+} ls_record_source;
+
+typedef struct ls_record_losses {
+    const ls_record_bin *by_position, *by_distance;
+    const ls_record_source *by_source;
+    int n_positions, n_distances;
+    int64_t n_sources;
+} ls_record_losses;
 
 /* One optimizer step.  NaN in a double means "not measured" and is written as null. */
 typedef struct ls_step_record {
@@ -39,8 +52,7 @@ typedef struct ls_step_record {
     uint64_t peak_bytes_hbm;                /* what the plan reserves there */
     uint64_t peak_bytes_host;               /* largest resident set of the process */
     const char *kernel_matmul, *kernel_attention;
-    const ls_record_bin *bins;
-    int n_bins;
+    ls_record_losses losses;
 } ls_step_record;
 
 typedef struct ls_eval_record {
@@ -49,8 +61,7 @@ typedef struct ls_eval_record {
     double loss;
     int64_t tokens;
     double seconds;
-    const ls_record_bin *bins;
-    int n_bins;
+    ls_record_losses losses;
 } ls_eval_record;
 
 typedef struct ls_record ls_record;
