@@ -11,7 +11,8 @@
  * data, where nothing may be touched: the program ends by a signal.
  *
  * An op may write to the filler if it writes one value to all of it; threads then store the same
- * value to the same bytes, which the hardware allows.
+ * value to the same bytes, which the hardware allows.  (What the kernel calls the resident set
+ * counts the filler as often as it is mapped.)
  *
  * Layer: tests.  Header only; Linux (memfd_create).  Include before any other header.
  */
@@ -54,17 +55,18 @@ static inline void *map_or_abort(void *at, size_t bytes, int access, int flags, 
     abort();
 }
 
-/* A file of FILLER_BYTES, all of them `filler`. */
-static inline int make_filler(far_tensor *t)
+/* A file whose first `bytes`, or all, are `filler`. */
+static inline int make_filler(far_tensor *t, size_t bytes)
 {
     const int file = memfd_create("filler", MFD_CLOEXEC);
+    const size_t size = ls_dtype_bytes(t->dtype);
 
     if (file < 0 || ftruncate(file, FILLER_BYTES) != 0) {
         perror("memfd_create of a far tensor");
         abort();
     }
     t->once = map_or_abort(NULL, FILLER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file);
-    const int64_t n = FILLER_BYTES / (int64_t)ls_dtype_bytes(t->dtype);
+    const int64_t n = (int64_t)((bytes < FILLER_BYTES ? bytes : FILLER_BYTES) / size);
     for (int64_t i = 0; i < n; i++) put(t->once, i, t->dtype, t->filler);
     return file;
 }
@@ -75,7 +77,7 @@ static inline far_tensor make_far(int64_t n, ls_dtype dtype, double filler)
     far_tensor t = {.n = n, .dtype = dtype, .filler = filler};
     const size_t bytes = round_to_pages((size_t)n * ls_dtype_bytes(dtype));
     const size_t before = round_to_pages(bytes + FILLER_BYTES), behind = before;
-    const int file = make_filler(&t);
+    const int file = make_filler(&t, bytes);
 
     t.reserved = before + bytes + behind;
     t.base =
