@@ -15,7 +15,6 @@
 #include "choices.h"
 #include "clock.h"
 #include "directory.h"
-#include "weights.h"
 
 #define PATH_BYTES 4096
 
@@ -330,10 +329,11 @@ void ls_trainer_close(ls_trainer *trainer)
     memset(trainer, 0, sizeof *trainer);
 }
 
-ls_status ls_trainer_init_weights(ls_trainer *trainer)
+ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded)
 {
+    *loaded = (ls_weights_report){.n_tensors = 0};
     if (trainer->config->pretrained)
-        return ls_weights_load(&trainer->instance, trainer->config->model_path);
+        return ls_weights_load(&trainer->instance, trainer->config->model_path, loaded);
     ls_weights_random(&trainer->instance, trainer->config->seed, trainer->model->initializer_range);
     return ls_instance_fill_copies(&trainer->instance);
 }
