@@ -64,7 +64,7 @@ static ls_safetensors_tensor describe_tensor(const ls_instance *instance, int32_
 static uint64_t bytes_to_write(const ls_checkpoint_saver *saver)
 {
     const ls_tape *tape = &saver->trainer->instance.decoder.tape;
-    uint64_t bytes = STATE_BYTES;
+    uint64_t bytes = STATE_BYTES + ls_companions_bytes(&saver->trainer->companions);
 
     for (int64_t i = 0; i < saver->n; i++)
         bytes += ls_tensor_bytes(&tape->tensors[saver->tensors[i]]);
@@ -121,6 +121,7 @@ static ls_status fill_saver(ls_checkpoint_saver *saver, const ls_position *posit
     LS_TRY(ls_checkpoint_begin(t->config->output, position->step, bytes_to_write(saver),
                                &saver->folder));
     LS_TRY(write_model_config(t, saver->folder));
+    LS_TRY(ls_companions_write(&t->companions, saver->folder));
     LS_TRY(open_set(saver, "model", true, &saver->model));
     return open_set(saver, "optimizer", false, &saver->optimizer);
 }

@@ -14,8 +14,9 @@
 #define CHUNK_ROWS 2048
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
- * that tape and plan need for each (measured: 123, with biases 151; 16; 1,060). */
-#define CALLS_PER_CHUNK 152.0
+ * that tape and plan need for each (measured: 123, with biases 151, and norms of heads 176; 16;
+ * 1,060). */
+#define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
 #define PLAN_BYTES_MAX  0x1p34
@@ -45,18 +46,7 @@ static void apply_saves(void *context, int32_t layer, ls_layer_save *save)
 ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_config *m,
                                       const ls_choices *choices, bool train)
 {
-    return (ls_decoder_options){.shape = {.V = m->vocab_size,
-                                          .D = m->hidden_size,
-                                          .F = m->intermediate_size,
-                                          .L = m->num_hidden_layers,
-                                          .H = m->num_attention_heads,
-                                          .G = m->num_key_value_heads,
-                                          .K = m->head_dim,
-                                          .eps = (float)m->rms_norm_eps,
-                                          .tied = m->tie_word_embeddings,
-                                          .qkv_bias = m->qkv_bias,
-                                          .o_bias = m->o_bias,
-                                          .qk_norm = m->qk_norm},
+    return (ls_decoder_options){.shape = ls_model_config_shape(m),
                                 .dtype = c->precision,
                                 .S = c->sequence_tokens,
                                 .sequences = c->sequences,

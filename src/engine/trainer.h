@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "companions.h"
 #include "hardware.h"
 #include "instance.h"
 #include "loader.h"
@@ -93,6 +94,7 @@ typedef struct ls_trainer {
     ls_choices choices;
     ls_instance instance;
     ls_loader *train_data, *valid_data;
+    ls_companions companions;   /* of the model's folder, for checkpoints */
     ls_update_control *control; /* in the instance's arena; NULL without train */
     float *loss_scale;          /* there too */
 

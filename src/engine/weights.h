@@ -7,6 +7,7 @@
 
 #include "instance.h"
 #include "rope_scaling.h"
+#include "safetensors_set.h"
 
 /* How an fp32 value becomes a weight in the instance's dtype (hi and lo, or fp32). */
 void ls_weights_store(const ls_instance *instance, int32_t param, int64_t element, float value);
@@ -42,6 +43,19 @@ typedef struct ls_weights_report {
  * LS_ERR_UNSUPPORTED (another dtype), LS_ERR_NO_MEMORY, LS_ERR_IO.
  */
 ls_status ls_weights_load(ls_instance *instance, const char *directory, ls_weights_report *report);
+
+/*
+ * Find the parameters of a decoder among the tensors of a set, by the headers alone.
+ *   directory  of the set, for messages
+ *   entries    [n_params] out, of the set
+ *   n_derived  [out] tensors of the set that follow from others
+ * Statuses of ls_weights_load().
+ */
+ls_status ls_weights_match(const ls_decoder *decoder, const char *directory,
+                           const ls_safetensors_set *set, int64_t *entries, int64_t *n_derived);
+
+/* The first of n values whose bf16 is Inf or NaN, and the value; -1: none. */
+int64_t ls_weights_find_nonfinite(const void *data, int64_t n, ls_dtype dtype, float *value);
 
 #define LS_WEIGHTS_TEXT_BYTES 320
 

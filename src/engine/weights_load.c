@@ -63,12 +63,32 @@ static float widen(const void *data, int64_t i, ls_dtype dtype)
     return dtype == LS_DTYPE_BF16 ? ls_bf16_to_f32(half) : f16_to_f32(half);
 }
 
-static const ls_tensor *weight_of(const ls_instance *instance, int32_t param)
+int64_t ls_weights_find_nonfinite(const void *data, int64_t n, ls_dtype dtype, float *value)
 {
-    return &instance->decoder.tape.tensors[instance->decoder.params[param].weight];
+    for (int64_t i = 0; i < n; i++) {
+        *value = widen(data, i, dtype);
+        if (!ls_master_is_finite(*value)) return i;
+    }
+    return -1;
 }
 
 /* ---- what must be there -------------------------------------------------------------------- */
+
+typedef struct matching {
+    const ls_decoder *decoder;
+    const char *directory; /* for messages */
+    const ls_safetensors_set *set;
+} matching;
+
+static const ls_tensor *weight_of(const ls_decoder *decoder, int32_t param)
+{
+    return &decoder->tape.tensors[decoder->params[param].weight];
+}
+
+static const char *path_of(const ls_safetensors_set *set, int64_t entry)
+{
+    return ls_safetensors_path(ls_safetensors_set_file(set, entry));
+}
 
 static void print_shape(const int64_t *dims, int n_dims, char *text, size_t bytes)
 {
@@ -80,11 +100,10 @@ static void print_shape(const int64_t *dims, int n_dims, char *text, size_t byte
 }
 
 /* The file's tensor has the parameter's shape and a dtype that holds weights. */
-static ls_status check_entry(const loading *l, int32_t param)
+static ls_status check_entry(const matching *m, int32_t param, int64_t index)
 {
-    const ls_tensor *t = weight_of(l->instance, param);
-    const ls_safetensors_entry *entry = ls_safetensors_set_get(l->set, l->entries[param]);
-    const char *path = ls_safetensors_path(ls_safetensors_set_file(l->set, l->entries[param]));
+    const ls_tensor *t = weight_of(m->decoder, param);
+    const ls_safetensors_entry *entry = ls_safetensors_set_get(m->set, index);
     char is[128], wanted[64];
 
     bool same = entry->n_dims == t->n_dims;
@@ -94,30 +113,26 @@ static ls_status check_entry(const loading *l, int32_t param)
     if (!same)
         return LS_FAIL(LS_ERR_CORRUPT,
                        "%s: %s is %s, but the model's config.json says %s; is it of this model?",
-                       path, t->name, is, wanted);
+                       path_of(m->set, index), t->name, is, wanted);
     if (entry->dtype != LS_DTYPE_F32 && entry->dtype != LS_DTYPE_BF16 &&
         entry->dtype != LS_DTYPE_F16)
-        return LS_FAIL(LS_ERR_UNSUPPORTED, "%s: %s is %s; weights are F32, BF16 or F16", path,
-                       t->name, ls_dtype_name(entry->dtype));
+        return LS_FAIL(LS_ERR_UNSUPPORTED, "%s: %s is %s; weights are F32, BF16 or F16",
+                       path_of(m->set, index), t->name, ls_dtype_name(entry->dtype));
     return LS_OK;
 }
 
-static ls_status find_entries(loading *l)
+static ls_status find_entry(const matching *m, int32_t param, int64_t *index)
 {
-    const ls_decoder *d = &l->instance->decoder;
+    const char *name = weight_of(m->decoder, param)->name;
 
-    for (int32_t i = 0; i < d->n_params; i++) {
-        const char *name = weight_of(l->instance, i)->name;
-        l->entries[i] = ls_safetensors_set_find(l->set, name);
-        if (l->entries[i] < 0)
-            return LS_FAIL(LS_ERR_CORRUPT,
-                           "%s: tensor %s is missing; the files hold %lld tensors, the model of "
-                           "config.json has %d",
-                           l->directory, name, (long long)ls_safetensors_set_count(l->set),
-                           d->n_params);
-        LS_TRY(check_entry(l, i));
-    }
-    return LS_OK;
+    *index = ls_safetensors_set_find(m->set, name);
+    if (*index < 0)
+        return LS_FAIL(LS_ERR_CORRUPT,
+                       "%s: tensor %s is missing; the files hold %lld tensors, the model of "
+                       "config.json has %d",
+                       m->directory, name, (long long)ls_safetensors_set_count(m->set),
+                       m->decoder->n_params);
+    return check_entry(m, param, *index);
 }
 
 /* ---- what may be there too ----------------------------------------------------------------- */
@@ -130,48 +145,55 @@ static bool ends_with(const char *text, const char *suffix)
 
 /* A tied head that is saved all the same must be the embedding, or one of the two is not the
  * model. */
-static ls_status check_tied_head(const loading *l, int64_t head)
+static ls_status check_tied_head(const matching *m, int64_t head)
 {
-    const int64_t embedding = ls_safetensors_set_find(l->set, EMBEDDING);
-    const ls_safetensors_entry *a = ls_safetensors_set_get(l->set, head);
-    const ls_safetensors_entry *b = ls_safetensors_set_get(l->set, embedding);
+    const int64_t embedding = ls_safetensors_set_find(m->set, EMBEDDING);
+    const ls_safetensors_entry *a = ls_safetensors_set_get(m->set, head);
+    const ls_safetensors_entry *b = ls_safetensors_set_get(m->set, embedding);
     char bytes_a[COMPARE_BYTES], bytes_b[COMPARE_BYTES];
     bool same = a->dtype == b->dtype && a->size_bytes == b->size_bytes;
 
     for (uint64_t at = 0; same && at < a->size_bytes; at += COMPARE_BYTES) {
         const uint64_t rest = a->size_bytes - at, n = rest < COMPARE_BYTES ? rest : COMPARE_BYTES;
-        LS_TRY(ls_safetensors_set_read(l->set, head, at, n, bytes_a));
-        LS_TRY(ls_safetensors_set_read(l->set, embedding, at, n, bytes_b));
+        LS_TRY(ls_safetensors_set_read(m->set, head, at, n, bytes_a));
+        LS_TRY(ls_safetensors_set_read(m->set, embedding, at, n, bytes_b));
         same = memcmp(bytes_a, bytes_b, n) == 0;
     }
     if (same) return LS_OK;
     return LS_FAIL(LS_ERR_CORRUPT,
                    "%s: " HEAD " differs from " EMBEDDING ", but config.json ties them "
                    "(tie_word_embeddings); allowed: the same tensor, or tie_word_embeddings: false",
-                   l->directory);
+                   m->directory);
 }
 
-static ls_status check_extra(loading *l, int64_t entry)
+static ls_status check_extra(const matching *m, int64_t entry)
 {
-    const char *name = ls_safetensors_set_get(l->set, entry)->name;
+    const char *name = ls_safetensors_set_get(m->set, entry)->name;
 
-    if (l->instance->decoder.options.shape.tied && strcmp(name, HEAD) == 0)
-        LS_TRY(check_tied_head(l, entry));
-    else if (!ends_with(name, ROTARY_SUFFIX))
-        return LS_FAIL(LS_ERR_CORRUPT,
-                       "%s: tensor %s is not part of the model that config.json describes",
-                       ls_safetensors_path(ls_safetensors_set_file(l->set, entry)), name);
-    l->report.n_derived++;
-    return LS_OK;
+    if (m->decoder->options.shape.tied && strcmp(name, HEAD) == 0) return check_tied_head(m, entry);
+    if (ends_with(name, ROTARY_SUFFIX)) return LS_OK;
+    return LS_FAIL(LS_ERR_CORRUPT,
+                   "%s: tensor %s is not part of the model that config.json describes",
+                   path_of(m->set, entry), name);
 }
 
-static ls_status check_extras(loading *l)
+static bool is_param(const ls_decoder *decoder, const char *name)
 {
-    const int64_t n = ls_safetensors_set_count(l->set);
+    for (int32_t i = 0; i < decoder->n_params; i++)
+        if (strcmp(weight_of(decoder, i)->name, name) == 0) return true;
+    return false;
+}
 
-    for (int64_t e = 0; e < n && n > l->instance->decoder.n_params; e++)
-        if (ls_instance_find_param(l->instance, ls_safetensors_set_get(l->set, e)->name) < 0)
-            LS_TRY(check_extra(l, e));
+ls_status ls_weights_match(const ls_decoder *decoder, const char *directory,
+                           const ls_safetensors_set *set, int64_t *entries, int64_t *n_derived)
+{
+    const matching m = {decoder, directory, set};
+    const int64_t n = ls_safetensors_set_count(set);
+
+    for (int32_t i = 0; i < decoder->n_params; i++) LS_TRY(find_entry(&m, i, &entries[i]));
+    *n_derived = n - decoder->n_params;
+    for (int64_t e = 0; e<n && * n_derived> 0; e++)
+        if (!is_param(decoder, ls_safetensors_set_get(set, e)->name)) LS_TRY(check_extra(&m, e));
     return LS_OK;
 }
 
@@ -183,11 +205,12 @@ static ls_status cut_pieces(loading *l)
     int64_t n = 0;
 
     for (int32_t i = 0; i < n_params; i++)
-        n += (ls_tensor_elements(weight_of(l->instance, i)) + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+        n += (ls_tensor_elements(weight_of(&l->instance->decoder, i)) + PIECE_ELEMENTS - 1) /
+             PIECE_ELEMENTS;
     l->pieces = malloc((size_t)n * sizeof *l->pieces);
     if (l->pieces == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a list of %lld reads", (long long)n);
     for (int32_t i = 0; i < n_params; i++) {
-        const int64_t end = ls_tensor_elements(weight_of(l->instance, i));
+        const int64_t end = ls_tensor_elements(weight_of(&l->instance->decoder, i));
         for (int64_t first = 0; first < end; first += PIECE_ELEMENTS) {
             const int64_t rest = end - first;
             l->pieces[l->n_pieces++] =
@@ -198,21 +221,16 @@ static ls_status cut_pieces(loading *l)
     return LS_OK;
 }
 
-static ls_status fail_value(const loading *l, const piece *p, int64_t i, float value)
-{
-    return LS_FAIL(LS_ERR_CORRUPT, "%s: %s: element %lld is %g, which is no finite bf16 weight",
-                   ls_safetensors_path(ls_safetensors_set_file(l->set, l->entries[p->param])),
-                   weight_of(l->instance, p->param)->name, (long long)(p->first + i),
-                   (double)value);
-}
-
 static ls_status check_values(const loading *l, const piece *p, const void *data, ls_dtype dtype)
 {
-    for (int64_t i = 0; i < p->n; i++) {
-        const float value = widen(data, i, dtype);
-        if (!ls_master_is_finite(value)) return fail_value(l, p, i, value);
-    }
-    return LS_OK;
+    float value;
+    const int64_t i = ls_weights_find_nonfinite(data, p->n, dtype, &value);
+
+    if (i < 0) return LS_OK;
+    return LS_FAIL(LS_ERR_CORRUPT, "%s: %s: element %lld is %g, which is no finite bf16 weight",
+                   path_of(l->set, l->entries[p->param]),
+                   weight_of(&l->instance->decoder, p->param)->name, (long long)(p->first + i),
+                   (double)value);
 }
 
 static ls_status read_piece(const loading *l, const piece *p, void *data)
@@ -276,14 +294,14 @@ static ls_status load_all(loading *l)
     l->entries = malloc((size_t)n_params * sizeof *l->entries);
     if (l->entries == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a list of %d tensors", n_params);
     LS_TRY(ls_safetensors_set_open(l->directory, "model", &l->set));
-    LS_TRY(find_entries(l));
-    LS_TRY(check_extras(l));
+    LS_TRY(ls_weights_match(&l->instance->decoder, l->directory, l->set, l->entries,
+                            &l->report.n_derived));
     LS_TRY(cut_pieces(l));
     LS_TRY(
         ls_parallel_run(l->n_pieces, cores > READ_THREADS ? cores : READ_THREADS, load_piece, l));
     for (int32_t i = 0; i < n_params; i++)
         l->report.n_elements[ls_safetensors_set_get(l->set, l->entries[i])->dtype] +=
-            ls_tensor_elements(weight_of(l->instance, i));
+            ls_tensor_elements(weight_of(&l->instance->decoder, i));
     l->report.n_tensors = n_params;
     l->report.n_rounded = atomic_load(&l->n_rounded);
     l->report.n_remainder = atomic_load(&l->n_remainder);

@@ -35,6 +35,22 @@ int64_t ls_decoder_params(const ls_decoder_shape *s)
            s->L * (biases + norms);
 }
 
+ls_decoder_shape ls_model_config_shape(const ls_model_config *m)
+{
+    return (ls_decoder_shape){.V = m->vocab_size,
+                              .D = m->hidden_size,
+                              .F = m->intermediate_size,
+                              .L = m->num_hidden_layers,
+                              .H = m->num_attention_heads,
+                              .G = m->num_key_value_heads,
+                              .K = m->head_dim,
+                              .eps = (float)m->rms_norm_eps,
+                              .tied = m->tie_word_embeddings,
+                              .qkv_bias = m->qkv_bias,
+                              .o_bias = m->o_bias,
+                              .qk_norm = m->qk_norm};
+}
+
 /* ---- parameters ---------------------------------------------------------------------------- */
 
 static int32_t count_params(const ls_decoder_shape *s)

@@ -27,6 +27,7 @@
 #ifndef LS_DECODER_H
 #define LS_DECODER_H
 
+#include "model_config.h"
 #include "tape.h"
 
 /* V vocabulary, D width, F feed-forward width, L layers, H query heads, G kv heads, K head width */
@@ -37,6 +38,9 @@ typedef struct ls_decoder_shape {
     bool qkv_bias, o_bias; /* of the attention's projections */
     bool qk_norm;          /* each head of q and k is normed before RoPE */
 } ls_decoder_shape;
+
+/* The same of a config.json. */
+ls_decoder_shape ls_model_config_shape(const ls_model_config *config);
 
 /* A trainable tensor and its states: indices into the tape's tensors, -1 where absent. */
 typedef struct ls_param {
