@@ -91,7 +91,7 @@ typedef struct ls_rmsnorm_forward_args {
  */
 typedef struct ls_rmsnorm_backward_args {
     void *dx;        /* [N, D] dtype */
-    float *dw;       /* [D] */
+    float *dw;       /* [D]; NULL: not wanted */
     const float *dy; /* [N, D] */
     const void *x;   /* [N, D] dtype */
     const void *w;   /* [D] dtype */

@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "bench_ops.h"
+#include "convert.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
@@ -320,6 +321,20 @@ int longspan_sample(const longspan_run *run, const char *checkpoint, const char 
     const ls_status status = sample_bytes(&in, &request, prompt);
     ls_run_config_free(&in.config);
     return status;
+}
+
+int longspan_convert(const char *source, const char *target, longspan_convert_result *result)
+{
+    const ls_convert_request request = {
+        .source = source, .target = target, .stop = &stop_requested};
+    ls_convert_report report;
+
+    LS_TRY(ls_job_convert(&request, &report));
+    *result = (longspan_convert_result){.to_checkpoint = report.to_checkpoint,
+                                        .tensors = report.n_tensors,
+                                        .parameters = report.n_parameters,
+                                        .bytes = report.bytes};
+    return 0;
 }
 
 static ls_status make_parent(const char *path)

@@ -196,6 +196,20 @@ typedef void longspan_sample_sink(void *context, const void *bytes, size_t n_byt
 int longspan_sample(const longspan_run *run, const char *checkpoint, const char *prompt,
                     int64_t n_tokens, longspan_sample_sink *sink, void *context);
 
+/* ---- convert ------------------------------------------------------------------------------- */
+
+typedef struct longspan_convert_result {
+    bool to_checkpoint; /* else to a plain Hugging Face folder */
+    int64_t tensors, parameters;
+    uint64_t bytes; /* of the tensors */
+} longspan_convert_result;
+
+/*
+ * A Hugging Face folder to a checkpoint of step 0, or a checkpoint (it has a state.json) to a plain
+ * Hugging Face folder.  target must not exist; nothing is left of what fails or is stopped.
+ */
+int longspan_convert(const char *source, const char *target, longspan_convert_result *result);
+
 /* ---- tokenize ------------------------------------------------------------------------------ */
 
 typedef struct longspan_tokenize_result {

@@ -20,6 +20,7 @@
 #include "instance.h"
 #include "json.h"
 #include "loss_stats.h"
+#include "model_config.h"
 #include "rng.h"
 #include "safetensors.h"
 #include "weights.h"

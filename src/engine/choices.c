@@ -14,8 +14,9 @@
 #define CHUNK_ROWS 2048
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
- * that tape and plan need for each (measured: 123, with biases 151; 16; 1,060). */
-#define CALLS_PER_CHUNK 152.0
+ * that tape and plan need for each (measured: 123, with biases 151, and norms of heads 176; 16;
+ * 1,060). */
+#define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
 #define PLAN_BYTES_MAX  0x1p34
@@ -45,17 +46,7 @@ static void apply_saves(void *context, int32_t layer, ls_layer_save *save)
 ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_config *m,
                                       const ls_choices *choices, bool train)
 {
-    return (ls_decoder_options){.shape = {.V = m->vocab_size,
-                                          .D = m->hidden_size,
-                                          .F = m->intermediate_size,
-                                          .L = m->num_hidden_layers,
-                                          .H = m->num_attention_heads,
-                                          .G = m->num_key_value_heads,
-                                          .K = m->head_dim,
-                                          .eps = (float)m->rms_norm_eps,
-                                          .tied = m->tie_word_embeddings,
-                                          .qkv_bias = m->qkv_bias,
-                                          .o_bias = m->o_bias},
+    return (ls_decoder_options){.shape = ls_model_config_shape(m),
                                 .dtype = c->precision,
                                 .S = c->sequence_tokens,
                                 .sequences = c->sequences,
@@ -277,6 +268,42 @@ static ls_status take_saves(const ls_run_config *config, const ls_model_config *
     return LS_OK;
 }
 
+/* A glob that names no tensor is a slip: nothing of what it asks for would happen. */
+static ls_status check_group(const ls_run_config *config, const ls_decoder *decoder, int64_t group)
+{
+    const ls_tape *tape = &decoder->tape;
+    const char *match = config->groups[group].match;
+
+    for (int32_t i = 0; i < decoder->n_params; i++)
+        if (fnmatch(match, tape->tensors[decoder->params[i].weight].name, 0) == 0) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "optimizer.groups[%lld].match: '%s' matches no tensor of %s; allowed: globs on "
+                   "full names, such as %s or model.layers.[0-3].*",
+                   (long long)group, match, config->model_path,
+                   tape->tensors[decoder->params[1].weight].name);
+}
+
+static ls_status check_groups(const ls_run_config *config, const ls_model_config *model)
+{
+    const ls_decoder_options smallest = {.shape = ls_model_config_shape(model),
+                                         .dtype = LS_DTYPE_BF16,
+                                         .S = 1,
+                                         .sequences = 1,
+                                         .accumulate = 1,
+                                         .chunk = 1,
+                                         .query_block = 1,
+                                         .loss_rows = 1};
+    ls_decoder decoder;
+    ls_status status = LS_OK;
+
+    if (config->n_groups == 0) return LS_OK;
+    LS_TRY(ls_decoder_build(&smallest, &decoder));
+    for (int64_t g = 0; g < config->n_groups && status == LS_OK; g++)
+        status = check_group(config, &decoder, g);
+    ls_decoder_free(&decoder);
+    return status;
+}
+
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
 {
@@ -284,6 +311,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};
 
+    LS_TRY(check_groups(config, model));
     made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;

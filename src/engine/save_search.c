@@ -30,6 +30,13 @@ static bool is_on_host(const ls_run_config *config, ls_tensor_class class, int p
     return (place != 0 ? place : config->places[class]) != 1 + LS_PLACE_HBM;
 }
 
+static bool freezes(const ls_run_config *config)
+{
+    for (int64_t g = 0; g < config->n_groups; g++)
+        if (config->groups[g].frozen) return true;
+    return false;
+}
+
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
                           const ls_saves *saves)
 {
@@ -39,6 +46,7 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
     const double GK = (double)m->num_key_value_heads * (double)m->head_dim;
     double row = 0.0;
 
+    if (freezes(config)) return 0.0;
     for (int32_t l = 0; l < m->num_hidden_layers; l++) {
         const ls_layer_save save = ls_saves_of(saves, l);
         const int place = ls_saves_place(saves, l);
@@ -51,16 +59,17 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
     return row * T;
 }
 
-/* Weights, master remainders, moments and gradients, at least: frozen ones have no moments. */
+/* Weights, master remainders, moments and gradients, at least: frozen ones have weights alone. */
 static double count_states_bytes(const ls_run_config *config, const ls_model_config *model)
 {
     const ls_choices none = {.chunk = 0};
     const ls_decoder_options options = ls_choices_decoder(config, model, &none, true);
     const double weight = (double)ls_dtype_bytes(config->precision);
     const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
-    const double grad = 4.0, moments = config->n_groups == 0 ? 8.0 : 0.0;
+    const double grad = 4.0, moments = 8.0;
+    const double states = config->n_groups == 0 ? lo + grad + moments : 0.0;
 
-    return (double)ls_decoder_params(&options.shape) * (weight + lo + grad + moments);
+    return (double)ls_decoder_params(&options.shape) * (weight + states);
 }
 
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,

@@ -13,7 +13,8 @@
 #include "choices.h"
 
 /* Bytes of what is kept of a micro-batch and not put into device memory for good; some of it may
- * stay there all the same, in slots that nobody wants before backward. */
+ * stay there all the same, in slots that nobody wants before backward.  0 with frozen groups:
+ * layers below which nothing trains keep nothing. */
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *model,
                           const ls_saves *saves);
 

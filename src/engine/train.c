@@ -232,6 +232,18 @@ static ls_status adopt_choices(training *t, const char *directory, ls_choices *c
     return status;
 }
 
+static ls_status init_weights(training *t)
+{
+    ls_weights_report loaded;
+    char text[LS_WEIGHTS_TEXT_BYTES];
+
+    LS_TRY(ls_trainer_init_weights(&t->trainer, &loaded));
+    if (loaded.n_tensors > 0)
+        ls_progress_note(&t->progress, "loaded %s: %s", t->config->model_path,
+                         ls_weights_describe(&t->trainer.instance, &loaded, text));
+    return LS_OK;
+}
+
 static ls_status open_trainer(training *t, const ls_model_config *model)
 {
     ls_trainer_options options = {
@@ -259,7 +271,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
     }
     if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
     status = ls_plan_explain(t->config, model, t->options, status);
-    if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
+    if (status == LS_OK && directory == NULL) status = init_weights(t);
     if (status == LS_OK && directory != NULL) {
         status = ls_checkpoint_load(&t->trainer, directory);
         t->saved_step = t->trainer.step;

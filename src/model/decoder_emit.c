@@ -138,11 +138,18 @@ void emit_add(builder *b, ls_view y, ls_view a, ls_view other)
     emit(b, LS_OP_add, &args, (ls_view[]){y, a, other});
 }
 
+/* Elements of a parameter that is a vector. */
+static int64_t vector_length(const builder *b, int32_t param)
+{
+    return b->tape->tensors[b->decoder->params[param].weight].dims[0];
+}
+
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n)
 {
+    if (b->status != LS_OK) return;
     const ls_op_args args = {
         .rmsnorm_forward = {
-            .N = n, .D = b->o->shape.D, .eps = b->o->shape.eps, .dtype = b->o->dtype}};
+            .N = n, .D = vector_length(b, norm), .eps = b->o->shape.eps, .dtype = b->o->dtype}};
     emit(b, LS_OP_rmsnorm_forward, &args, (ls_view[]){y, r, x, weight(b, norm)});
 }
 
@@ -196,8 +203,8 @@ void emit_projection(builder *b, ls_view y, ls_view x, int32_t param, int32_t bi
 {
     if (b->status != LS_OK) return;
     if (bias >= 0) {
-        const ls_tensor *t = &b->tape->tensors[b->decoder->params[bias].weight];
-        const ls_op_args args = {.bias_forward = {.N = n, .D = t->dims[0], .dtype = b->o->dtype}};
+        const ls_op_args args = {
+            .bias_forward = {.N = n, .D = vector_length(b, bias), .dtype = b->o->dtype}};
         emit(b, LS_OP_bias_forward, &args, (ls_view[]){y, weight(b, bias)});
     }
     emit_product(b, y, x, param, n, b->o->dtype, bias >= 0);
@@ -243,11 +250,10 @@ void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n)
 {
     if (b->status != LS_OK || param < 0 || b->decoder->params[param].frozen) return;
     const ls_view grad = whole(b, b->decoder->params[param].grad);
-    const ls_op_args args = {
-        .bias_backward = {.N = n,
-                          .D = b->tape->tensors[b->decoder->params[param].grad].dims[0],
-                          .accumulate = b->grad_written[param],
-                          .dtype = b->o->dtype}};
+    const ls_op_args args = {.bias_backward = {.N = n,
+                                               .D = vector_length(b, param),
+                                               .accumulate = b->grad_written[param],
+                                               .dtype = b->o->dtype}};
     emit(b, LS_OP_bias_backward, &args, (ls_view[]){grad, dy});
     b->grad_written[param] = true;
 }
@@ -257,13 +263,14 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
 {
     if (b->status != LS_OK) return;
     const ls_op_args args = {.rmsnorm_backward = {.N = n,
-                                                  .D = b->o->shape.D,
+                                                  .D = vector_length(b, norm),
                                                   .accumulate_dx = accumulate,
                                                   .accumulate_dw = b->grad_written[norm],
                                                   .dtype = b->o->dtype}};
-    const ls_view grad = whole(b, b->decoder->params[norm].grad);
+    const ls_param *param = &b->decoder->params[norm];
+    const ls_view grad = param->frozen ? ls_view_none() : whole(b, param->grad);
     emit(b, LS_OP_rmsnorm_backward, &args, (ls_view[]){dx, grad, dy, x, weight(b, norm), r});
-    b->grad_written[norm] = true;
+    b->grad_written[norm] = !param->frozen;
 }
 
 token_range cut_range(token_range all, int64_t first, int64_t size)
