@@ -1,8 +1,6 @@
 /* save_search.c - the ladder of save policies, walked until one has room. */
 #include "save_search.h"
 
-#include <assert.h>
-
 /* From what keeps most, and so recomputes least. */
 static const ls_save_policy ladder[] = {
     {.o = true, .qkv = true, .x_stride = 1},
@@ -18,10 +16,10 @@ static const ls_save_policy ladder[] = {
 
 enum { N_POLICIES = sizeof ladder / sizeof ladder[0] };
 
-/* `auto` goes no further than x, whatever the room, and rebuilds no more than three inputs. */
+/* `auto` rebuilds no more than three inputs; without O it goes no further than x. */
 static bool is_for_auto(ls_save_policy policy)
 {
-    return policy.o ? policy.x_stride <= 4 : policy.x_stride == 1;
+    return policy.x_stride <= 4;
 }
 
 /* Whether a class of a layer lies in host memory when it is kept. */
@@ -81,17 +79,15 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
     ls_plan_cost cost;
 
     for (int p = 0; p < N_POLICIES; p++) {
-        if (!is_for_auto(ladder[p])) continue;
         ls_saves_set(&choices->saves, ladder[p]);
-        if (!ladder[p].o) /* the last: nothing to compare it with */
-            return ls_choices_place(config, model, hardware, true, false, choices);
+        if (!ladder[p].o) break; /* the last for it: nothing to compare it with */
+        if (!is_for_auto(ladder[p])) continue;
         if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
         LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
         if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device)
             return LS_OK;
     }
-    assert(!"x is on the ladder");
-    return LS_OK;
+    return ls_choices_place(config, model, hardware, true, false, choices);
 }
 
 /* Whether that very policy is the one that has no room. */

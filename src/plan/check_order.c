@@ -141,8 +141,7 @@ static bool order_all(order_check *c, race *found)
 
 static ls_status fail_race(const order_check *c, const race *r)
 {
-    const ls_conflict found =
-        ls_conflicts_explain(&c->conflicts, r->before, r->step, &r->over);
+    const ls_conflict found = ls_conflicts_explain(&c->conflicts, r->before, r->step, &r->over);
     const char *name = c->plan->tensors[found.tensor].tensor.name;
     char text[TEXT_BYTES], earlier[TEXT_BYTES], bytes[TEXT_BYTES];
 
