@@ -105,9 +105,9 @@ static inline void make_machine(void)
 
 /* ---- the recorder -------------------------------------------------------------------------- */
 
-enum { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, N_PHASES };
+enum { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_IDLE, N_PHASES };
 
-static const char *const phase_names[] = {"forward", "backward", "update"};
+static const char *const phase_names[] = {"forward", "backward", "update", "idle"};
 
 static ls_power *power;
 
@@ -118,6 +118,7 @@ static inline ls_power_options power_options(const char *nvml)
                               .meters = {.sysfs_root = root, .nvml_library = nvml},
                               .phases = phase_names,
                               .n_phases = N_PHASES,
+                              .idle_phase = PHASE_IDLE,
                               .by_hand = true,
                               .clock_ns = virtual_clock};
 }

@@ -185,6 +185,49 @@ static void test_short_is_refused(void **state)
     close_power();
 }
 
+/* Lanes rest for microseconds between commands: no phase ends by that, and no energy is lost. */
+static void test_pauses_are_no_phases(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    uint64_t ns[LS_PHASES_MAX], at = virtual_ns(0.0);
+    ls_phase_sums sums = {{0.0}, {0}};
+
+    (void)state;
+    for (int i = 0; i < 3000; i++) { /* the first half forward: 20 us of work, 80 us of nothing */
+        ls_phases_change(&p, i < 1500 ? PHASE_FORWARD : PHASE_BACKWARD, at);
+        ls_phases_change(&p, PHASE_IDLE, at + 20000);
+        at += 100000;
+    }
+    ls_phases_change(&p, PHASE_UPDATE, at);
+    ls_phases_change(&p, PHASE_FORWARD, at + 1000000); /* short, but not nothing */
+    ls_phases_change(&p, PHASE_UPDATE, at + 2000000);  /* an interruption of the update is */
+    ls_phases_change(&p, PHASE_IDLE, at + 5000000);
+    ls_phases_times(&p, at + 10000000, ns);
+    assert_int_equal(ns[PHASE_FORWARD], 150000000 - 80000); /* a pause is what comes behind */
+    assert_int_equal(ns[PHASE_BACKWARD], 150000000);
+    assert_int_equal(ns[PHASE_UPDATE], 5000000 + 80000);
+    assert_int_equal(ns[PHASE_IDLE], 5000000);
+    assert_int_equal(p.spans[PHASE_FORWARD], 1);
+    assert_int_equal(p.spans[PHASE_IDLE], 1);
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(0.0), at + 10000000, 100.0, 100.0}, &sums);
+    assert_near(sums.joules[PHASE_BACKWARD], 15.0, 1e-9);
+    assert_int_equal(sums.covered_ns[PHASE_UPDATE], 5000000 + 80000);
+}
+
+/* More changes than are remembered: what fell out is nobody's, the rest is right. */
+static void test_the_history_is_bounded(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    ls_phase_sums sums = {{0.0}, {0}};
+    const int n = 3 * LS_PHASE_CHANGES;
+
+    (void)state;
+    for (int i = 0; i < n; i++) ls_phases_change(&p, i % 2, virtual_ns(0.01 * i));
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(0.0), virtual_ns(0.01 * n), 50.0, 50.0},
+                    &sums);
+    assert_near(sums.joules[0] + sums.joules[1], 50.0 * 0.01 * LS_PHASE_CHANGES, 1e-6);
+}
+
 static void test_permission_denied_is_said(void **state)
 {
     static ls_meters m;
@@ -427,6 +470,8 @@ int main(void)
         cmocka_unit_test(test_phases_get_what_they_drew),
         cmocka_unit_test(test_steps_add_up),
         cmocka_unit_test(test_short_is_refused),
+        cmocka_unit_test(test_pauses_are_no_phases),
+        cmocka_unit_test(test_the_history_is_bounded),
         cmocka_unit_test(test_permission_denied_is_said),
         cmocka_unit_test(test_grace_in_device_folders),
         cmocka_unit_test(test_grace_in_hwmon_folders),

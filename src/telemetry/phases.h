@@ -26,7 +26,12 @@ typedef struct ls_phases {
     int64_t n_changes;                         /* so far */
     uint64_t ns[LS_PHASES_MAX];                /* time in each, up to the latest change */
     int64_t spans[LS_PHASES_MAX];              /* how often each has begun */
+    int idle;                                  /* the phase in which nothing is done */
 } ls_phases;
+
+/* What is shorter than this between two phases is part of the later one, or of the one around it.
+ */
+#define LS_PHASE_NS_MIN UINT64_C(2000000)
 
 /* The run goes on to another phase; earlier than the change before: at that one's time. */
 void ls_phases_change(ls_phases *phases, int phase, uint64_t now_ns);

@@ -100,6 +100,7 @@ void ls_power_tick(ls_power *p, uint64_t now_ns)
     }
     pthread_mutex_unlock(&p->mutex);
     power_file_write(p, now_ns, read_ns);
+    if (p->options.asked != NULL) p->options.asked(p->options.context, now_ns);
     atomic_fetch_add(&p->n_ticks, 1);
 }
 
@@ -266,6 +267,7 @@ ls_status ls_power_open(const ls_power_options *options, ls_power **power)
     p->interval_ns = SECOND_NS / (uint64_t)options->samples_hz;
     p->opened_ns = ls_clock_ns();
     p->opened_epoch_s = ls_clock_epoch_seconds();
+    p->phases.idle = options->idle_phase;
     p->file.fd = -1;
     atomic_store(&p->reading, -1);
     open_locks(p);

@@ -28,7 +28,10 @@ typedef struct ls_power_options {
     int samples_hz;
     ls_meter_options meters;
     const char *const *phases; /* [n_phases] names; outlive the recorder */
-    int n_phases;
+    int n_phases, idle_phase;
+    /* After each question, on its thread; may be NULL. */
+    void (*asked)(void *context, uint64_t now_ns);
+    void *context;
     bool by_hand;               /* no thread: ls_power_tick() alone, at times of the caller's own */
     uint64_t (*clock_ns)(void); /* by which reading takes time; NULL: the real one */
 } ls_power_options;
@@ -68,6 +71,9 @@ void ls_power_tick(ls_power *power, uint64_t now_ns);
 
 /* Watts of each rail at the latest reading (NAN: none), and how many readings there have been. */
 int64_t ls_power_watts(ls_power *power, double watts[LS_RAIL_COUNT]);
+
+/* The latest reading of a state by its sensor's id; NAN: none.  From `asked` alone. */
+double ls_power_reading(ls_power *power, const char *id);
 
 /*
  * Sensors, rails, what is missing and why, and with final the whole run's sums, as run.json has

@@ -202,3 +202,12 @@ int64_t ls_power_watts(ls_power *p, double watts[LS_RAIL_COUNT])
     pthread_mutex_unlock(&p->mutex);
     return atomic_load(&p->n_ticks);
 }
+
+/* On the thread that asks, or by hand: readings are its own. */
+double ls_power_reading(ls_power *p, const char *id)
+{
+    for (int s = 0; s < p->meters.n_sensors; s++)
+        if (p->readings[s].ok && strcmp(p->meters.sensors[s].id, id) == 0)
+            return p->meters.sensors[s].scale * (double)p->readings[s].raw;
+    return (double)NAN;
+}
