@@ -262,8 +262,12 @@ static void write_key(FILE *f, const char *name, int color, bool band, int index
 
 static void write_legend(FILE *f, const ls_chart *c)
 {
+    int n = 0, at = 0;
+
+    for (int s = 0; s < c->n_series; s++) n += c->series[s].name[0] != '\0';
     for (int s = 0; s < c->n_series; s++)
-        write_key(f, c->series[s].name, c->series[s].color, false, s, c->n_series);
+        if (c->series[s].name[0] != '\0')
+            write_key(f, c->series[s].name, c->series[s].color, false, at++, n);
     for (int b = 0; b < c->n_band_names; b++)
         write_key(f, c->band_names[b].name, c->band_names[b].color, true, b, c->n_band_names);
 }

@@ -17,7 +17,7 @@
 #define LS_CHART_BANDS_MAX  400
 
 typedef struct ls_chart_series {
-    char name[96];
+    char name[96];       /* "": not in the legend */
     int color;           /* 0 .. LS_CHART_COLORS-1, and again from there */
     const double *x, *y; /* [n]; where either is not finite the line is broken */
     int64_t n;

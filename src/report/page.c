@@ -102,8 +102,8 @@ static void put_rail_rows(ls_page *p)
         put_row(p, name, offsetof(ls_run_summary, watts) + at);
         snprintf(name, sizeof name, "%s, J per token", ls_rail_name(rail));
         put_row(p, name, offsetof(ls_run_summary, joules_per_token) + at);
-        snprintf(name, sizeof name, "%s, J per model FLOP", ls_rail_name(rail));
-        put_row(p, name, offsetof(ls_run_summary, joules_per_flop) + at);
+        snprintf(name, sizeof name, "%s, J per model TFLOP", ls_rail_name(rail));
+        put_row(p, name, offsetof(ls_run_summary, joules_per_tflop) + at);
     }
 }
 

@@ -76,16 +76,14 @@ static void add_member(ls_page *p, const ls_run_data *d, const char *name, size_
 static void add_evals(ls_page *p, const ls_run_data *d, int color)
 {
     double *x = take(p, d->n_evals), *y = take(p, d->n_evals);
-    char name[160];
 
     if (x == NULL || y == NULL || d->n_evals == 0) return;
     for (int64_t i = 0; i < d->n_evals; i++) {
         x[i] = (double)d->evals[i].step;
         y[i] = d->evals[i].loss;
     }
-    snprintf(name, sizeof name, "%s held-out", p->n_runs > 1 ? d->label : "");
-    ls_chart_series *s =
-        ls_chart_add(&p->chart, p->n_runs > 1 ? name : "held-out", x, y, d->n_evals);
+    /* beside others a mark's colour is its run's, and the note says what marks are */
+    ls_chart_series *s = ls_chart_add(&p->chart, p->n_runs > 1 ? "" : "held-out", x, y, d->n_evals);
     if (s == NULL) return;
     s->points = true;
     s->color = color;
@@ -98,6 +96,7 @@ static ls_status chart_loss(ls_page *p)
         ADD(p, p->runs[r].data, p->n_runs > 1 ? p->runs[r].data->label : "training", loss, r);
         add_evals(p, p->runs[r].data, p->n_runs > 1 ? r : 1);
     }
+    if (p->n_runs > 1) p->chart.note = "Lines: training. Marks: held-out.";
     return end_chart(p);
 }
 

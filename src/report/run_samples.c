@@ -178,6 +178,7 @@ ls_status ls_run_samples_read(ls_run_data *data)
     reader r = {.data = data, .start_s = (double)NAN};
     ls_status status = LS_OK;
 
+    for (int c = 0; c < LS_RUN_COLUMNS_MAX; c++) r.last[c] = (double)NAN;
     snprintf(path, sizeof path, "%s/power.csv", data->path);
     FILE *file = fopen(path, "re");
     if (file == NULL && errno == ENOENT) return LS_OK;

@@ -36,7 +36,7 @@ static void sum_energy(const ls_run_data *d, ls_rail rail, ls_run_summary *s)
     }
     const bool any = seconds > 0.0;
     s->joules_per_token[rail] = any ? joules / tokens : (double)NAN;
-    s->joules_per_flop[rail] = any ? joules / flops : (double)NAN;
+    s->joules_per_tflop[rail] = any ? 1e12 * joules / flops : (double)NAN;
     s->watts[rail] = any ? joules / seconds : (double)NAN;
     s->known[rail] = all_s > 0.0 ? seconds / all_s : 0.0;
 }

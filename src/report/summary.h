@@ -2,6 +2,8 @@
 #ifndef LS_SUMMARY_H
 #define LS_SUMMARY_H
 
+#include <stdio.h>
+
 #include "run_data.h"
 #include "statistics.h"
 
@@ -13,7 +15,7 @@ typedef struct ls_run_summary {
     ls_typical step_s, tokens_per_s, mfu_causal;
     ls_typical joules[LS_RAIL_COUNT]; /* of a step */
     double joules_per_token[LS_RAIL_COUNT];
-    double joules_per_flop[LS_RAIL_COUNT];
+    double joules_per_tflop[LS_RAIL_COUNT];
     double watts[LS_RAIL_COUNT]; /* mean over the steps whose joules are known */
     double known[LS_RAIL_COUNT]; /* part of the steps' time for which they are */
     double peak_host, peak_hbm;

@@ -143,7 +143,7 @@ static void put_rail(FILE *f, ls_rail rail, const ls_run_summary *runs, int n)
     snprintf(name, sizeof name, "%s J/TFLOP", ls_rail_name(rail));
     fputc('\n', f);
     put_name(f, name);
-    for (int r = 0; r < n; r++) put_value(f, 1e12 * runs[r].joules_per_flop[rail]);
+    for (int r = 0; r < n; r++) put_value(f, runs[r].joules_per_tflop[rail]);
     fputc('\n', f);
 }
 
