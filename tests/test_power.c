@@ -228,6 +228,26 @@ static void test_the_history_is_bounded(void **state)
     assert_near(sums.joules[0] + sums.joules[1], 50.0 * 0.01 * LS_PHASE_CHANGES, 1e-6);
 }
 
+/* Sums are taken within a phase that is then found to have been nothing. */
+static void test_a_phase_that_is_taken_back(void **state)
+{
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    run_until(1.0);
+    enter_phase(PHASE_FORWARD, 1.0);
+    run_until(3.0);
+    enter_phase(PHASE_UPDATE, 3.0);
+    take_sums(3.001);
+    enter_phase(PHASE_FORWARD, 3.0015);
+    run_until(9.0);
+    const ls_power_sums sums = take_sums(9.0);
+    assert_true(sums.phase_seconds[PHASE_UPDATE] == 0.0);
+    assert_near(sums.phase_seconds[PHASE_FORWARD], 6.0, 1e-3);
+    assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, 3.0, 9.0), 0.02);
+    close_power();
+}
+
 static void test_permission_denied_is_said(void **state)
 {
     static ls_meters m;
@@ -472,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_short_is_refused),
         cmocka_unit_test(test_pauses_are_no_phases),
         cmocka_unit_test(test_the_history_is_bounded),
+        cmocka_unit_test(test_a_phase_that_is_taken_back),
         cmocka_unit_test(test_permission_denied_is_said),
         cmocka_unit_test(test_grace_in_device_folders),
         cmocka_unit_test(test_grace_in_hwmon_folders),

@@ -6,7 +6,7 @@
 
 #define WIDTH    460.0
 #define HEIGHT   270.0
-#define LEFT     54.0
+#define LEFT     60.0
 #define RIGHT    12.0
 #define TOP      12.0
 #define BOTTOM   44.0
@@ -67,7 +67,7 @@ void ls_chart_write_style(FILE *file)
           "@media(prefers-color-scheme:dark){:root{--bg:#14171d;--fg:#e6e9ef;--dim:#a0a8b8;"
           "--grid:#313845;--card:#1c2129;--c0:#5ba8f5;--c1:#ff9250;--c2:#69c97b;--c3:#c58af0;"
           "--c4:#e0bd4a;--c5:#f783ac;--c6:#4ed0d0;--c7:#a7b1c0;--good:#69c97b;--bad:#ff8787}}\n"
-          ".chart{width:100%;height:auto;display:block;font:11px system-ui,sans-serif}\n"
+          ".chart{width:100%;height:auto;display:block;font:13px system-ui,sans-serif}\n"
           ".chart text{fill:var(--fg)}.chart .dim{fill:var(--dim)}\n"
           ".chart .grid{stroke:var(--grid);stroke-width:1}\n"
           ".chart .line{fill:none;stroke-width:1.6;stroke-linejoin:round}\n",
@@ -244,7 +244,7 @@ static void write_key(FILE *f, const char *name, int color, bool band, int index
 {
     const double width = (WIDTH - LEFT - RIGHT) / n, x = LEFT + index * width;
     const double y = band ? TOP + 12.0 : TOP - 2.0;
-    const int letters = (int)((width - 16.0) / 6.0);
+    const int letters = (int)((width - 16.0) / 7.0);
     char cut[96];
 
     snprintf(cut, sizeof cut, "%s", name);
@@ -280,7 +280,7 @@ static void write_labels(FILE *f, const ls_chart *c)
             HEIGHT - 8.0);
     ls_chart_write_text(f, c->x_label);
     fprintf(f,
-            "</text>\n<text x=\"11\" y=\"%g\" text-anchor=\"middle\" transform=\"rotate(-90 11 "
+            "</text>\n<text x=\"12\" y=\"%g\" text-anchor=\"middle\" transform=\"rotate(-90 12 "
             "%g)\">",
             middle, middle);
     ls_chart_write_text(f, c->y_label);

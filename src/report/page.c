@@ -254,7 +254,8 @@ static void put_head(FILE *f, const char *title)
           ".good{color:var(--good)}.bad{color:var(--bad)}.dim,.note{color:var(--dim)}\n"
           ".note{font-size:.85rem;margin:.3rem 0}.facts span{margin-right:1rem;"
           "display:inline-block}\n"
-          "summary{cursor:pointer;margin:.6rem 0}\n</style></head><body>\n<h1>",
+          "summary{cursor:pointer;margin:.6rem 0}\n@media(max-width:600px){th{white-space:normal;"
+          "padding-left:0}body{padding:.7rem}figure{padding:.3rem}}\n</style></head><body>\n<h1>",
           f);
     ls_chart_write_text(f, title);
     fputs("</h1>\n", f);

@@ -72,7 +72,8 @@ static stretch find_stretch(const ls_power *p, uint64_t now_ns, bool whole)
     for (int f = 0; f < LS_PHASES_MAX; f++) {
         const uint64_t before = whole ? 0 : p->taken_phase_ns[f];
         int64_t spans = p->phases.spans[f] - (whole ? 0 : p->taken_spans[f]);
-        s.phase_seconds[f] = 1e-9 * (double)(ns[f] - before);
+        /* a short phase may have been taken back since */
+        s.phase_seconds[f] = ns[f] > before ? 1e-9 * (double)(ns[f] - before) : 0.0;
         if (spans < 1) spans = 1; /* it had begun before */
         s.span_seconds[f] = s.phase_seconds[f] / (double)spans;
     }
