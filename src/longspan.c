@@ -14,6 +14,7 @@
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
+#include "report.h"
 #include "run_model.h"
 #include "text.h"
 #include "tokenize.h"
@@ -367,4 +368,19 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
     *result = (longspan_tokenize_result){
         .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};
     return 0;
+}
+
+int longspan_report(const longspan_report_options *options, FILE *file)
+{
+    const ls_report_options report = {.runs = options->runs,
+                                      .n_runs = options->n_runs,
+                                      .out = options->out,
+                                      .export_dir = options->export_dir,
+                                      .version = longspan_version()};
+    return ls_report(&report, file);
+}
+
+int longspan_report_validate(const char *directory, FILE *file)
+{
+    return ls_report_validate(directory, file);
 }

@@ -1,5 +1,5 @@
 /*
- * longspan.h - the public C API: topo, bench, plan, train, evaluate, sample, tokenize.
+ * longspan.h - the public C API: topo, bench, plan, train, evaluate, sample, tokenize, report.
  *
  * Each call does one whole job, as the command of the same name does.  Functions
  * return 0 when done, else a negative code (LONGSPAN_ERROR_...); longspan_error() then describes
@@ -220,6 +220,21 @@ typedef struct longspan_tokenize_result {
  * Whatever fails or stops it, nothing is left of what was begun. */
 int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
                       int n_paths, longspan_tokenize_result *result);
+
+/* ---- report -------------------------------------------------------------------------------- */
+
+typedef struct longspan_report_options {
+    const char *const *runs; /* [n_runs] run directories; others are held against the first */
+    int n_runs;
+    const char *out;        /* folder for report.html and its charts; NULL: none */
+    const char *export_dir; /* folder for a data set; NULL: none */
+} longspan_report_options;
+
+/* Write a table of the runs to file, and what else is asked for. */
+int longspan_report(const longspan_report_options *options, FILE *file);
+
+/* Check a data set; LONGSPAN_ERROR_CORRUPT names the cell that is wrong. */
+int longspan_report_validate(const char *directory, FILE *file);
 
 #ifdef __cplusplus
 }

@@ -88,6 +88,17 @@ ls_status ls_device_sync(ls_device *device, int64_t *failed_tag);
  */
 void ls_device_wait(ls_device *device, int lane, uint64_t ticket);
 
+/* Told of every command that runs (waits do not), on the thread of its lane: when it begins, and
+ * when it has ended.  Must return at once. */
+typedef struct ls_device_observer {
+    void (*began)(void *context, int lane, int64_t tag, uint64_t now_ns);
+    void (*ended)(void *context, int lane, int64_t tag, uint64_t began_ns, uint64_t now_ns);
+    void *context;
+} ls_device_observer;
+
+/* From the next command on, until the device closes.  Nothing is submitted meanwhile. */
+void ls_device_observe(ls_device *device, const ls_device_observer *observer);
+
 /* Copy the counters of a lane, as of now.  Any thread. */
 ls_lane_stats ls_device_stats(ls_device *device, int lane);
 

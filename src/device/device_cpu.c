@@ -72,6 +72,7 @@ struct ls_device {
     char error[ERROR_BYTES];
     char origin[ORIGIN_BYTES];
     ls_device_clock clock;
+    ls_device_observer observer; /* set while the lanes are idle */
     lane lanes[LS_DEVICE_LANES_MAX];
 };
 
@@ -121,6 +122,22 @@ static ls_status run_command(lane *l, const command *c)
     return c->u.call.function(c->u.call.context, c->u.call.argument);
 }
 
+/* With its time, and the observer told. */
+static ls_status run_observed(lane *l, const command *c, uint64_t *spent_ns)
+{
+    const ls_device *d = l->device;
+    const ls_device_observer *o = &d->observer;
+    const int index = (int)(l - d->lanes);
+    const uint64_t start_ns = ls_clock_ns();
+
+    if (o->began != NULL) o->began(o->context, index, c->tag, start_ns);
+    const ls_status status = run_command(l, c);
+    const uint64_t end_ns = ls_clock_ns();
+    *spent_ns = end_ns - start_ns;
+    if (o->ended != NULL) o->ended(o->context, index, c->tag, start_ns, end_ns);
+    return status;
+}
+
 static void count_command(ls_lane_stats *stats, const command *c, uint64_t spent_ns)
 {
     stats->busy_ns += spent_ns;
@@ -161,9 +178,8 @@ static void *run_lane(void *argument)
         } else if (d->status == LS_OK) {
             l->running = c->tag;
             pthread_mutex_unlock(&d->mutex);
-            const uint64_t start_ns = ls_clock_ns();
-            const ls_status status = run_command(l, c);
-            const uint64_t spent_ns = ls_clock_ns() - start_ns;
+            uint64_t spent_ns = 0;
+            const ls_status status = run_observed(l, c, &spent_ns);
             pthread_mutex_lock(&d->mutex);
             count_command(&l->stats, c, spent_ns);
             if (status != LS_OK) record_failure(d, status, c->tag);
@@ -318,6 +334,13 @@ void ls_device_wait(ls_device *device, int lane_index, uint64_t ticket)
     assert(ticket <= device->lanes[lane_index].submitted);
     while (device->lanes[lane_index].finished < ticket) /* dropping is finishing, too */
         pthread_cond_wait(&device->changed, &device->mutex);
+    pthread_mutex_unlock(&device->mutex);
+}
+
+void ls_device_observe(ls_device *device, const ls_device_observer *observer)
+{
+    pthread_mutex_lock(&device->mutex);
+    device->observer = *observer;
     pthread_mutex_unlock(&device->mutex);
 }
 
