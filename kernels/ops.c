@@ -109,9 +109,10 @@ static const ls_op_info infos[LS_OP_COUNT] = {
                            {FIXED(norm_finish, control, READ_WRITE),
                             FIXED(norm_finish, sums, READ)}},
     [LS_OP_adamw] = {"adamw",
-                     6,
+                     8,
                      {FIXED(adamw, w, READ_WRITE), FIXED(adamw, lo, READ_WRITE),
                       FIXED(adamw, m, READ_WRITE), FIXED(adamw, v, READ_WRITE),
+                      FIXED(adamw, m_scale, READ_WRITE), FIXED(adamw, v_scale, READ_WRITE),
                       FIXED(adamw, g, READ), FIXED(adamw, control, READ)}},
 };
 
@@ -204,9 +205,9 @@ static const ls_op_field norm_finish_fields[] = {
     FIELD(norm_finish, n), FIELD(norm_finish, clip_norm), FIELD(norm_finish, beta1),
     FIELD(norm_finish, beta2)};
 static const ls_op_field adamw_fields[] = {
-    FIELD(adamw, n),    FIELD(adamw, beta1),        FIELD(adamw, beta2),
-    FIELD(adamw, eps),  FIELD(adamw, weight_decay), FIELD(adamw, lr_scale),
-    FIELD(adamw, dtype)};
+    FIELD(adamw, n),     FIELD(adamw, stream),       FIELD(adamw, beta1),    FIELD(adamw, beta2),
+    FIELD(adamw, eps),   FIELD(adamw, weight_decay), FIELD(adamw, lr_scale), FIELD(adamw, moments),
+    FIELD(adamw, dtype), FIELD(adamw, g_dtype)};
 
 const ls_op_field *ls_op_fields(ls_op op, int *n)
 {
@@ -221,6 +222,32 @@ const ls_op_field *ls_op_fields(ls_op op, int *n)
     assert((unsigned)op < LS_OP_COUNT);
     *n = lists[op].n;
     return lists[op].fields;
+}
+
+/* ---- moments ------------------------------------------------------------------------------- */
+
+static int64_t block_of(ls_moments moments)
+{
+    return moments == LS_MOMENTS_Q8 ? LS_Q8_BLOCK : moments == LS_MOMENTS_Q4 ? LS_Q4_BLOCK : 0;
+}
+
+int64_t ls_moments_scales(ls_moments moments, int64_t n)
+{
+    const int64_t block = block_of(moments);
+    return block > 0 ? (n + block - 1) / block : 0;
+}
+
+int64_t ls_moments_elements(ls_moments moments, int64_t n)
+{
+    if (block_of(moments) == 0) return n;
+    const int64_t whole = ls_moments_scales(moments, n) * block_of(moments);
+    return moments == LS_MOMENTS_Q4 ? whole / 2 : whole;
+}
+
+ls_dtype ls_moments_dtype(ls_moments moments)
+{
+    if (block_of(moments) > 0) return LS_DTYPE_U8;
+    return moments == LS_MOMENTS_BF16 ? LS_DTYPE_BF16 : LS_DTYPE_F32;
 }
 
 /* ---- FLOPs --------------------------------------------------------------------------------- */

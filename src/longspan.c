@@ -73,7 +73,8 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "matmul bf16       %s\n"
              "matmul fp32       %s\n"
              "attention bf16    %s\n"
-             "attention fp32    %s\n",
+             "attention fp32    %s\n"
+             "optimizer         adamw %s\n",
              VERSION, LS_COMPILER,
 #if LS_HAVE_OPENMP
              "yes",
@@ -98,7 +99,8 @@ void longspan_describe_build(char *text, size_t text_bytes)
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16),
-             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32));
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32),
+             ops->kernel_name(LS_OP_adamw, LS_DTYPE_F32));
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
