@@ -53,6 +53,7 @@ thread threads[THREADS_MAX];
 warp warps[THREADS_MAX / WARP];
 ls_fiber host;
 unsigned n_threads, current;
+unsigned ready[THREADS_MAX], n_ready, n_at_barrier, n_done; /* threads that can go on; others */
 int votes, vote_result;
 const std::function<void()> *body;
 char *stacks, *shared_end, *shared_now;
@@ -104,11 +105,18 @@ void leave(state why, meeting at)
     ls_fiber_switch(&threads[current].fiber, &host);
 }
 
+void make_ready(unsigned index)
+{
+    threads[index].now = state::ready;
+    ready[n_ready++] = index;
+}
+
 void thread_main()
 {
     ls_fiber_started();
     for (;;) {
         (*body)();
+        n_done++;
         leave(state::done, {nullptr, 0});
     }
 }
@@ -125,61 +133,48 @@ void go_on(unsigned index)
 void start_block(dim3 block)
 {
     n_threads = block.x * block.y * block.z;
+    n_ready = n_at_barrier = n_done = 0;
+    votes = 0;
     for (unsigned i = 0; i < n_threads; i++) {
-        threads[i].now = state::ready;
         threads[i].turn = 0;
         threads[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+        make_ready(i);
     }
     for (unsigned w = 0; w < (n_threads + WARP - 1) / WARP; w++)
         warps[w].arrived[0] = warps[w].arrived[1] = 0;
-    votes = 0;
 }
 
-/* Let each ready thread run until it stops, in a random order. */
+/* Let each thread run until it can not, in a random order. */
 void run_ready()
 {
-    static unsigned ready[THREADS_MAX];
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < n_threads; i++)
-        if (threads[i].now == state::ready) ready[n++] = i;
-    while (n > 0) {
-        const unsigned pick = static_cast<unsigned>(ls_emulated_draw(n));
+    while (n_ready > 0) {
+        const unsigned pick = static_cast<unsigned>(ls_emulated_draw(n_ready));
         const unsigned index = ready[pick];
-        ready[pick] = ready[--n];
+        ready[pick] = ready[--n_ready];
         go_on(index);
     }
 }
 
-/* All threads at one barrier: they may go on. */
-bool open_barrier()
+/* All threads stand at one barrier: they may go on. */
+void open_barrier()
 {
-    for (unsigned i = 0; i < n_threads; i++) {
-        if (threads[i].now != state::at_barrier) return false;
+    for (unsigned i = 1; i < n_threads; i++)
         if (threads[i].at.line != threads[0].at.line || threads[i].at.file != threads[0].at.file)
             ls_emulated_abort("%s:%d: thread %u waits there, thread 0 at another barrier: line %d",
                               threads[i].at.file, threads[i].at.line, i, threads[0].at.line);
-    }
     vote_result = votes;
     votes = 0;
-    for (unsigned i = 0; i < n_threads; i++) threads[i].now = state::ready;
-    return true;
+    n_at_barrier = 0;
+    for (unsigned i = 0; i < n_threads; i++) make_ready(i);
 }
 
-/* The lanes of a warp that have all handed in their values may go on. */
-bool open_exchanges()
+/* All lanes of a mask have handed in their values: they may go on. */
+void open_exchange(unsigned index, int turn)
 {
-    bool any = false;
-    for (unsigned w = 0; w < (n_threads + WARP - 1) / WARP; w++)
-        for (int turn = 0; turn < 2; turn++) {
-            warp *p = &warps[w];
-            if (p->arrived[turn] == 0 || p->arrived[turn] != p->wanted[turn]) continue;
-            for (unsigned lane = 0; lane < WARP; lane++)
-                if (p->arrived[turn] >> lane & 1) threads[w * WARP + lane].now = state::ready;
-            p->arrived[turn] = 0;
-            any = true;
-        }
-    return any;
+    warp *w = &warps[index];
+    for (unsigned lane = 0; lane < WARP; lane++)
+        if (w->arrived[turn] >> lane & 1) make_ready(index * WARP + lane);
+    w->arrived[turn] = 0;
 }
 
 [[noreturn]] void report_stuck()
@@ -192,13 +187,6 @@ bool open_exchanges()
     ls_emulated_abort("no thread waits, none is ready");
 }
 
-bool all_done()
-{
-    for (unsigned i = 0; i < n_threads; i++)
-        if (threads[i].now != state::done) return false;
-    return true;
-}
-
 void run_block(const ls_emulated_launch &launch, uint3 block)
 {
     ls_emulated_now = {{0, 0, 0}, block, launch.block, launch.grid};
@@ -206,9 +194,9 @@ void run_block(const ls_emulated_launch &launch, uint3 block)
     start_block(launch.block);
     for (;;) {
         run_ready();
-        if (all_done()) return;
-        const bool exchanged = open_exchanges();
-        if (!exchanged && !open_barrier()) report_stuck();
+        if (n_done == n_threads) return;
+        if (n_at_barrier != n_threads) report_stuck();
+        open_barrier();
     }
 }
 
@@ -224,6 +212,7 @@ void *ls_emulated_shared()
 int ls_emulated_barrier(int vote, const char *file, int line)
 {
     votes |= vote != 0;
+    n_at_barrier++;
     leave(state::at_barrier, {file, line});
     return vote_result;
 }
@@ -253,7 +242,9 @@ const uint64_t *ls_emulated_exchange(unsigned mask, uint64_t value, const char *
     }
     w->values[turn][lane] = value;
     w->arrived[turn] |= 1u << lane;
-    leave(state::at_exchange, {file, line});
+    threads[current].now = state::at_exchange;
+    if (w->arrived[turn] == mask) open_exchange(current / WARP, turn);
+    leave(threads[current].now, {file, line});
     return w->values[turn];
 }
 

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cassert>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -161,6 +161,19 @@ cudaError_t cudaHostUnregister(void *at)
 {
     std::lock_guard<std::recursive_mutex> guard(ls_emulated_mutex);
     return registered.erase(at) != 0 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    *memory = std::calloc(1, bytes);
+    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    cudaDeviceSynchronize();
+    std::free(memory);
+    return cudaSuccess;
 }
 
 } /* extern "C" */

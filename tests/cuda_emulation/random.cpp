@@ -19,7 +19,7 @@ uint64_t ls_emulated_draw(uint64_t n)
     uint64_t z = state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % n;
+    return ((z ^ (z >> 31)) >> 32) * n >> 32; /* n < 2^32 */
 }
 
 void ls_emulated_abort(const char *format, ...)

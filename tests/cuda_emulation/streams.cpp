@@ -261,7 +261,7 @@ static CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint64_t value, un
         return sticky != cudaSuccess ||
                static_cast<int64_t>(__atomic_load_n(counter, __ATOMIC_ACQUIRE) - value) >= 0;
     };
-    return submit(stream, reached, nullptr) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    return static_cast<CUresult>(submit(stream, reached, nullptr)); /* they are numbered alike */
 }
 
 extern "C" {
