@@ -126,7 +126,8 @@ static void check_adamw(const edge_rows *e)
                           .beta2 = 0.99f,
                           .eps = 1e-8f,
                           .lr_scale = 1.0f,
-                          .dtype = BF};
+                          .dtype = BF,
+                          .g_dtype = F32};
     ls_adamw_args alone = args;
     ls_bf16 w_alone[EDGE_ROWS_MAX];
     int16_t lo_alone[EDGE_ROWS_MAX];
@@ -140,9 +141,9 @@ static void check_adamw(const edge_rows *e)
         args.lo[k] = (int16_t)(37 * i);
         w_alone[i] = ((ls_bf16 *)args.w)[k];
         lo_alone[i] = args.lo[k];
-        m_alone[i] = args.m[k];
-        v_alone[i] = args.v[k];
-        g_alone[i] = args.g[k];
+        m_alone[i] = ((float *)args.m)[k];
+        v_alone[i] = ((float *)args.v)[k];
+        g_alone[i] = ((const float *)args.g)[k];
     }
     alone.w = w_alone, alone.lo = lo_alone, alone.m = m_alone, alone.v = v_alone;
     alone.g = g_alone, alone.n = e->n;
@@ -152,7 +153,7 @@ static void check_adamw(const edge_rows *e)
         const int64_t k = e->rows[i];
         assert_int_equal(((ls_bf16 *)args.w)[k], w_alone[i]);
         assert_int_equal(args.lo[k], lo_alone[i]);
-        assert_true(args.m[k] == m_alone[i] && args.v[k] == v_alone[i]);
+        assert_true(((float *)args.m)[k] == m_alone[i] && ((float *)args.v)[k] == v_alone[i]);
     }
     assert_rest(&w, e, 1.0);
     assert_rest(&lo, e, 0.0);
