@@ -196,6 +196,42 @@ static void test_auto_goes_down_the_ladder(void **state)
     cJSON_Delete(json);
 }
 
+static cJSON *plan_rows(int code, const char *chunk, const char *query_block)
+{
+    const outcome *done =
+        RUN(code, "plan", "deep.run.yaml", "--json", "--hardware", "small.yaml", "--set",
+            "memory.save=x+o", "--set", "sequence.tokens=64k", "--set",
+            set("sequence.chunk", chunk), "--set", set("sequence.query_block", query_block));
+    return cJSON_Parse(done->out);
+}
+
+/* On a GPU blocks are large; where device memory has no room for these, the largest that fit. */
+static void test_auto_rows_fit_device_memory(void **state)
+{
+    static const char *const sizes[][2] = {
+        {"16k", "64k"}, {"8k", "32k"}, {"4k", "16k"}, {"2k", "8k"}};
+    int chosen = 0, different = 0;
+
+    (void)state;
+    for (double hbm = 1e9; chosen < 3; hbm *= 0.7) {
+        put_machine("small.yaml", 1e12, hbm, false);
+        cJSON *json = plan_rows(0, "auto", "auto");
+        const int before = chosen;
+        while (number(json, "choices.chunk") < 16384 >> chosen) chosen++;
+        assert_true(number(json, "choices.chunk") == 16384 >> chosen);
+        assert_true(number(json, "choices.query_block") == 65536 >> chosen);
+        cJSON_Delete(json);
+        cJSON_Delete(plan_rows(0, sizes[chosen][0], sizes[chosen][1]));
+        if (chosen == before) continue;
+        different++;
+        cJSON_Delete(plan_rows(3, sizes[chosen - 1][0], sizes[chosen - 1][1]));
+    }
+    assert_true(different >= 2);
+    cJSON *json = plan_rows(0, "1k", "auto"); /* what is given stands */
+    assert_true(number(json, "choices.chunk") == 1024);
+    cJSON_Delete(json);
+}
+
 /* A policy without room: the one that keeps most of those that fit, in words and in numbers. */
 static void test_nearest(void **state)
 {
@@ -335,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_every_policy),
         cmocka_unit_test(test_layers_in_device_memory),
         cmocka_unit_test(test_auto_goes_down_the_ladder),
+        cmocka_unit_test(test_auto_rows_fit_device_memory),
         cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_training_without_room_names_the_nearest),
         cmocka_unit_test(test_resume_keeps_the_choice),

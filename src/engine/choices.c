@@ -1,8 +1,8 @@
 /*
- * choices.c - closed rules for the CPU device.
+ * choices.c - what a run file leaves open.
  *
- * A chunk of 2,048 rows keeps the dense work near the caches; query blocks are larger, because
- * attention finds its own tiles and more rows mean more work to share between threads.
+ * On the CPU a chunk of 2,048 rows keeps the dense work near the caches; query blocks are larger,
+ * because attention finds its own tiles and more rows mean more work to share between threads.
  */
 #include "choices.h"
 
@@ -304,27 +304,74 @@ static ls_status check_groups(const ls_run_config *config, const ls_model_config
     return status;
 }
 
+static bool is_on_gpu(const ls_hardware *hardware)
+{
+    return hardware != NULL && hardware->has_device && !hardware->emulated;
+}
+
+/* Rows of a chunk and of a query block where the run file leaves them open: on the CPU few, near
+ * the caches; on a GPU as many as fit, for each launch and each pass over weight gradients costs.
+ */
+static const struct {
+    int64_t chunk, query_block;
+} cpu_rows = {CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
+  gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {CHUNK_ROWS, LS_QUERY_BLOCK_ROWS}};
+
+enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0] };
+
+static ls_status make_with_rows(const ls_run_config *config, const ls_model_config *model,
+                                const ls_hardware *hardware, bool train, int64_t chunk,
+                                int64_t query_block, ls_choices *made)
+{
+    const int64_t T = config->sequence_tokens * config->sequences;
+
+    made->query_block = smaller(config->query_block > 0 ? config->query_block : query_block, T);
+    made->chunk = smaller(config->chunk > 0 ? config->chunk : chunk, made->query_block);
+    made->loss_rows = ls_decoder_loss_rows(model->vocab_size, made->chunk);
+    LS_TRY(check_plan_size(config, model, made));
+    if (train && config->save_auto) return ls_save_choose(config, model, hardware, made);
+    if (train) LS_TRY(take_saves(config, model, &made->saves));
+    return ls_choices_place(config, model, hardware, train, false, made);
+}
+
+/* Whether training with these choices fits device memory. */
+static ls_status fits_device(const ls_run_config *config, const ls_model_config *model,
+                             const ls_hardware *hardware, const ls_choices *choices, bool *fits)
+{
+    ls_choices measured = *choices;
+    ls_plan_cost cost;
+
+    LS_TRY(ls_choices_measure(config, model, hardware, &measured, &cost));
+    *fits = cost.place_bytes[LS_PLACE_HBM] <= ls_choices_room(hardware, LS_PLACE_HBM);
+    return LS_OK;
+}
+
+static ls_status make_on_gpu(const ls_run_config *config, const ls_model_config *model,
+                             const ls_hardware *hardware, bool train, ls_choices *made)
+{
+    bool fits = false;
+
+    for (int i = 0; i < N_GPU_ROWS && !fits; i++) {
+        LS_TRY(make_with_rows(config, model, hardware, train, gpu_rows[i].chunk,
+                              gpu_rows[i].query_block, made));
+        if (i + 1 < N_GPU_ROWS) LS_TRY(fits_device(config, model, hardware, made, &fits));
+    }
+    return LS_OK;
+}
+
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
 {
-    const int64_t T = config->sequence_tokens * config->sequences;
+    const bool rows_open = config->chunk == 0 || config->query_block == 0;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = (int)config->optimizer_threads};
 
     LS_TRY(check_groups(config, model));
-    made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
-    made.query_block = smaller(made.query_block, T);
-    made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
-    made.chunk = smaller(made.chunk, made.query_block);
-    made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
-    LS_TRY(check_plan_size(config, model, &made));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
-    if (train && config->save_auto) {
-        LS_TRY(ls_save_choose(config, model, hardware, &made));
-    } else {
-        if (train) LS_TRY(take_saves(config, model, &made.saves));
-        LS_TRY(ls_choices_place(config, model, hardware, train, false, &made));
-    }
+    LS_TRY(is_on_gpu(hardware) && rows_open
+               ? make_on_gpu(config, model, hardware, train, &made)
+               : make_with_rows(config, model, hardware, train, cpu_rows.chunk,
+                                cpu_rows.query_block, &made));
     *choices = made;
     return LS_OK;
 }
