@@ -109,9 +109,10 @@ static const ls_op_info infos[LS_OP_COUNT] = {
                            {FIXED(norm_finish, control, READ_WRITE),
                             FIXED(norm_finish, sums, READ)}},
     [LS_OP_adamw] = {"adamw",
-                     6,
+                     8,
                      {FIXED(adamw, w, READ_WRITE), FIXED(adamw, lo, READ_WRITE),
                       FIXED(adamw, m, READ_WRITE), FIXED(adamw, v, READ_WRITE),
+                      FIXED(adamw, m_scale, READ_WRITE), FIXED(adamw, v_scale, READ_WRITE),
                       FIXED(adamw, g, READ), FIXED(adamw, control, READ)}},
 };
 
@@ -204,9 +205,9 @@ static const ls_op_field norm_finish_fields[] = {
     FIELD(norm_finish, n), FIELD(norm_finish, clip_norm), FIELD(norm_finish, beta1),
     FIELD(norm_finish, beta2)};
 static const ls_op_field adamw_fields[] = {
-    FIELD(adamw, n),    FIELD(adamw, beta1),        FIELD(adamw, beta2),
-    FIELD(adamw, eps),  FIELD(adamw, weight_decay), FIELD(adamw, lr_scale),
-    FIELD(adamw, dtype)};
+    FIELD(adamw, n),     FIELD(adamw, stream),       FIELD(adamw, beta1),    FIELD(adamw, beta2),
+    FIELD(adamw, eps),   FIELD(adamw, weight_decay), FIELD(adamw, lr_scale), FIELD(adamw, moments),
+    FIELD(adamw, dtype), FIELD(adamw, g_dtype)};
 
 const ls_op_field *ls_op_fields(ls_op op, int *n)
 {
@@ -223,10 +224,35 @@ const ls_op_field *ls_op_fields(ls_op op, int *n)
     return lists[op].fields;
 }
 
+/* ---- moments ------------------------------------------------------------------------------- */
+
+static int64_t block_of(ls_moments moments)
+{
+    return moments == LS_MOMENTS_Q8 ? LS_Q8_BLOCK : moments == LS_MOMENTS_Q4 ? LS_Q4_BLOCK : 0;
+}
+
+int64_t ls_moments_scales(ls_moments moments, int64_t n)
+{
+    const int64_t block = block_of(moments);
+    return block > 0 ? (n + block - 1) / block : 0;
+}
+
+int64_t ls_moments_elements(ls_moments moments, int64_t n)
+{
+    if (block_of(moments) == 0) return n;
+    const int64_t whole = ls_moments_scales(moments, n) * block_of(moments);
+    return moments == LS_MOMENTS_Q4 ? whole / 2 : whole;
+}
+
+ls_dtype ls_moments_dtype(ls_moments moments)
+{
+    if (block_of(moments) > 0) return LS_DTYPE_U8;
+    return moments == LS_MOMENTS_BF16 ? LS_DTYPE_BF16 : LS_DTYPE_F32;
+}
+
 /* ---- FLOPs --------------------------------------------------------------------------------- */
 
-/* Pairs of the causal triangle where queries [q, q + N) meet keys [k, k + M). */
-static double causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
+double ls_causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
 {
     double pairs = 0.0;
     const int64_t first = q > k ? q : k;                /* first query that sees a key */
@@ -248,12 +274,12 @@ double ls_op_flops(ls_op op, const ls_op_args *args, double pairs)
         return 2.0 * (double)args->matmul.M * (double)args->matmul.N * (double)args->matmul.K;
     case LS_OP_attention_forward: {
         const ls_attention_forward_args *a = &args->attention_forward;
-        if (pairs <= 0.0) pairs = causal_pairs(a->q_start, a->N, a->k_start, a->M);
+        if (pairs <= 0.0) pairs = ls_causal_pairs(a->q_start, a->N, a->k_start, a->M);
         return 4.0 * pairs * (double)(a->H * a->K);
     }
     case LS_OP_attention_backward: {
         const ls_attention_backward_args *a = &args->attention_backward;
-        if (pairs <= 0.0) pairs = causal_pairs(a->q_start, a->N, a->k_start, a->M);
+        if (pairs <= 0.0) pairs = ls_causal_pairs(a->q_start, a->N, a->k_start, a->M);
         return 10.0 * pairs * (double)(a->H * a->K);
     }
     default: return 0.0; /* memory-bound: counted by bytes, not FLOPs */

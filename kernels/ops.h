@@ -91,7 +91,7 @@ typedef struct ls_rmsnorm_forward_args {
  */
 typedef struct ls_rmsnorm_backward_args {
     void *dx;        /* [N, D] dtype */
-    float *dw;       /* [D] */
+    float *dw;       /* [D]; NULL: not wanted */
     const float *dy; /* [N, D] */
     const void *x;   /* [N, D] dtype */
     const void *w;   /* [D] dtype */
@@ -292,23 +292,47 @@ typedef struct ls_norm_finish_args {
     float beta1, beta2;
 } ls_norm_finish_args;
 
+/* How m and v are stored: kernels/cpu/adamw_moments.h.  All but F32 lose something. */
+typedef enum ls_moments {
+    LS_MOMENTS_F32 = 0,
+    LS_MOMENTS_BF16,
+    LS_MOMENTS_Q8, /* blocks of LS_Q8_BLOCK bytes, a scale for each */
+    LS_MOMENTS_Q4, /* blocks of LS_Q4_BLOCK elements in half as many bytes, a scale for each */
+    LS_MOMENTS_COUNT
+} ls_moments;
+
+enum { LS_Q8_BLOCK = 256, LS_Q4_BLOCK = 128 };
+
+/* Scales that m (or v) of n elements needs: one for each block, the last of which may be short. */
+int64_t ls_moments_scales(ls_moments moments, int64_t n);
+
+/* The elements of the tensor that holds m (or v) of n elements, and their type: blocks are whole.
+ */
+int64_t ls_moments_elements(ls_moments moments, int64_t n);
+ls_dtype ls_moments_dtype(ls_moments moments);
+
 /*
- * AdamW (Loshchilov, Hutter 2019), decoupled decay, PyTorch's order of operations, all in fp32:
- *   g *= coefficient;  w -= lr lr_scale weight_decay w;  m += (1 - beta1)(g - m);
- *   v = beta2 v + (1 - beta2) g g;
- *   w -= lr lr_scale / (1 - beta1^t)  *  m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ * AdamW (Loshchilov, Hutter 2019), decoupled decay, all in fp32, each line rounded once for every
+ * operation but those in fma():
+ *   g *= coefficient;  w = fma(-lr lr_scale weight_decay, w, w);
+ *   m = fma(1 - beta1, g - m, m);  v = fma((1 - beta2) g, g, beta2 v);  below 2^-126: 0
+ *   w = fma(-lr lr_scale / (1 - beta1^t),  m / fma(sqrt(v), 1 / sqrt(1 - beta2^t), eps),  w)
  * control->skip leaves every byte unchanged.
  */
 typedef struct ls_adamw_args {
     void *w;        /* [n] dtype: BF16 = the upper half of a split master, F32 = the master */
     int16_t *lo;    /* [n] the lower half; NULL if dtype is F32 */
-    float *m;       /* [n] */
-    float *v;       /* [n] */
-    const float *g; /* [n] */
+    void *m;        /* [ls_moments_elements()] of ls_moments_dtype() */
+    void *v;        /* the same */
+    float *m_scale; /* [ls_moments_scales()]; NULL if there are none */
+    float *v_scale; /* the same */
+    const void *g;  /* [n] g_dtype */
     const ls_update_control *control; /* [1] */
     int64_t n;
+    int64_t stream; /* of random numbers, for stochastic rounding: one of its own for each tensor */
     float beta1, beta2, eps, weight_decay, lr_scale;
-    ls_dtype dtype;
+    int32_t moments; /* ls_moments */
+    ls_dtype dtype, g_dtype;
 } ls_adamw_args;
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -397,6 +421,9 @@ const ls_op_field *ls_op_fields(ls_op op, int *n);
 /* How op with these args touches operand slot. */
 ls_access ls_op_access(ls_op op, const ls_op_args *args, int slot);
 
+/* Pairs of the causal triangle where queries [q, q + N) meet keys [k, k + M); q may be negative. */
+double ls_causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M);
+
 /* FLOPs of one call: 2 per multiply-add, attention by the pairs its mask lets through as
  * counted by the caller (pass pairs <= 0 to count the causal triangle of the blocks). */
 double ls_op_flops(ls_op op, const ls_op_args *args, double pairs);
@@ -435,6 +462,7 @@ uint64_t ls_cpu_attention_workspace_bytes(ls_op op, const ls_op_args *args);
 uint64_t ls_cpu_matmul_workspace_bytes(const ls_matmul_args *args);
 const char *ls_cpu_attention_kernel_name(ls_dtype dtype);
 const char *ls_cpu_matmul_kernel_name(ls_dtype dtype);
+const char *ls_cpu_adamw_kernel_name(void);
 
 #ifdef __cplusplus
 }

@@ -9,9 +9,12 @@
 #include <string.h>
 
 #include "bench.h"
+#include "bench_ops.h"
+#include "convert.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
+#include "report.h"
 #include "run_model.h"
 #include "text.h"
 #include "tokenize.h"
@@ -70,7 +73,8 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "matmul bf16       %s\n"
              "matmul fp32       %s\n"
              "attention bf16    %s\n"
-             "attention fp32    %s\n",
+             "attention fp32    %s\n"
+             "optimizer         adamw %s\n",
              VERSION, LS_COMPILER,
 #if LS_HAVE_OPENMP
              "yes",
@@ -95,7 +99,8 @@ void longspan_describe_build(char *text, size_t text_bytes)
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16),
-             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32));
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32),
+             ops->kernel_name(LS_OP_adamw, LS_DTYPE_F32));
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
@@ -140,6 +145,15 @@ int longspan_bench_links(const longspan_bench_options *options, FILE *file)
         return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
                        options->bytes);
     return ls_job_bench_links(&bench, file);
+}
+
+int longspan_bench_ops(const longspan_bench_options *options, FILE *file)
+{
+    const ls_bench_options bench = {.hardware = options->hardware,
+                                    .save = options->save,
+                                    .json = options->json,
+                                    .quiet = options->quiet};
+    return ls_job_bench_ops(&bench, file);
 }
 
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
@@ -312,6 +326,20 @@ int longspan_sample(const longspan_run *run, const char *checkpoint, const char 
     return status;
 }
 
+int longspan_convert(const char *source, const char *target, longspan_convert_result *result)
+{
+    const ls_convert_request request = {
+        .source = source, .target = target, .stop = &stop_requested};
+    ls_convert_report report;
+
+    LS_TRY(ls_job_convert(&request, &report));
+    *result = (longspan_convert_result){.to_checkpoint = report.to_checkpoint,
+                                        .tensors = report.n_tensors,
+                                        .parameters = report.n_parameters,
+                                        .bytes = report.bytes};
+    return 0;
+}
+
 static ls_status make_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -342,4 +370,19 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
     *result = (longspan_tokenize_result){
         .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};
     return 0;
+}
+
+int longspan_report(const longspan_report_options *options, FILE *file)
+{
+    const ls_report_options report = {.runs = options->runs,
+                                      .n_runs = options->n_runs,
+                                      .out = options->out,
+                                      .export_dir = options->export_dir,
+                                      .version = longspan_version()};
+    return ls_report(&report, file);
+}
+
+int longspan_report_validate(const char *directory, FILE *file)
+{
+    return ls_report_validate(directory, file);
 }

@@ -1,5 +1,5 @@
 /*
- * longspan.h - the public C API: topo, bench, plan, train, evaluate, sample, tokenize.
+ * longspan.h - the public C API: topo, bench, plan, train, evaluate, sample, tokenize, report.
  *
  * Each call does one whole job, as the command of the same name does.  Functions
  * return 0 when done, else a negative code (LONGSPAN_ERROR_...); longspan_error() then describes
@@ -85,6 +85,13 @@ typedef struct longspan_bench_options {
  * LONGSPAN_ERROR_NO_MEMORY: not even a buffer of twice the last-level cache may be used.
  */
 int longspan_bench_links(const longspan_bench_options *options, FILE *file);
+
+/*
+ * Measure the kernels of this machine by shape, and write the result to file; some ten seconds.
+ * save: the profile gets the CPU's peak rates and what share of them matrix products and attention
+ * reach, which is what plans are timed by.  bytes is not used.
+ */
+int longspan_bench_ops(const longspan_bench_options *options, FILE *file);
 
 /* ---- plan ---------------------------------------------------------------------------------- */
 
@@ -189,6 +196,20 @@ typedef void longspan_sample_sink(void *context, const void *bytes, size_t n_byt
 int longspan_sample(const longspan_run *run, const char *checkpoint, const char *prompt,
                     int64_t n_tokens, longspan_sample_sink *sink, void *context);
 
+/* ---- convert ------------------------------------------------------------------------------- */
+
+typedef struct longspan_convert_result {
+    bool to_checkpoint; /* else to a plain Hugging Face folder */
+    int64_t tensors, parameters;
+    uint64_t bytes; /* of the tensors */
+} longspan_convert_result;
+
+/*
+ * A Hugging Face folder to a checkpoint of step 0, or a checkpoint (it has a state.json) to a plain
+ * Hugging Face folder.  target must not exist; nothing is left of what fails or is stopped.
+ */
+int longspan_convert(const char *source, const char *target, longspan_convert_result *result);
+
 /* ---- tokenize ------------------------------------------------------------------------------ */
 
 typedef struct longspan_tokenize_result {
@@ -199,6 +220,21 @@ typedef struct longspan_tokenize_result {
  * Whatever fails or stops it, nothing is left of what was begun. */
 int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
                       int n_paths, longspan_tokenize_result *result);
+
+/* ---- report -------------------------------------------------------------------------------- */
+
+typedef struct longspan_report_options {
+    const char *const *runs; /* [n_runs] run directories; others are held against the first */
+    int n_runs;
+    const char *out;        /* folder for report.html and its charts; NULL: none */
+    const char *export_dir; /* folder for a data set; NULL: none */
+} longspan_report_options;
+
+/* Write a table of the runs to file, and what else is asked for. */
+int longspan_report(const longspan_report_options *options, FILE *file);
+
+/* Check a data set; LONGSPAN_ERROR_CORRUPT names the cell that is wrong. */
+int longspan_report_validate(const char *directory, FILE *file);
 
 #ifdef __cplusplus
 }

@@ -216,11 +216,11 @@ static void test_refusals(void **state)
 {
     (void)state;
     put_text(at("notes.yaml"), "shopping: [milk]\n");
-    REFUSED(2, "'ops' is not in this version; allowed now: links", "ops");
-    REFUSED(2, "'optimizer' is not in this version; allowed now: links", "optimizer");
-    REFUSED(2, "'disk' is not in this version; allowed now: links", "disk");
-    REFUSED(2, "'all' is not in this version; allowed now: links", "all");
-    REFUSED(2, "no benchmark 'lniks'; allowed now: links", "lniks");
+    REFUSED(2, "--bytes: 'ops' has the sizes of its shapes", "ops", "--bytes", "2MiB");
+    REFUSED(2, "'optimizer' is not in this version; allowed now: links, ops", "optimizer");
+    REFUSED(2, "'disk' is not in this version; allowed now: links, ops", "disk");
+    REFUSED(2, "'all' is not in this version; allowed now: links, ops", "all");
+    REFUSED(2, "no benchmark 'lniks'; allowed now: links, ops", "lniks");
     REFUSED(2, "takes no 'more'", "links", "more");
     REFUSED(2, "--set", "links", "--set", "a=b");
     REFUSED(2, "unknown option '--fast'", "links", "--fast");

@@ -44,8 +44,9 @@ static const ls_cross_entropy_args cross_entropy = {P,         (void *)P, (void 
                                                     (void *)P, 1,         2,         DT};
 static const ls_sumsq_args sumsq = {(void *)P, (void *)P, (void *)P, 1};
 static const ls_norm_finish_args norm_finish = {(void *)P, (void *)P, 1, 2.0f, 3.0f, 4.0f};
-static const ls_adamw_args adamw = {P,    (void *)P, (void *)P, (void *)P, (void *)P, (void *)P, 1,
-                                    2.0f, 3.0f,      4.0f,      5.0f,      6.0f,      DT};
+static const ls_adamw_args adamw = {P,    (void *)P, P,    P, (void *)P, (void *)P,
+                                    P,    (void *)P, 1,    2, 3.0f,      4.0f,
+                                    5.0f, 6.0f,      7.0f, 8, DT,        LS_DTYPE_I32};
 
 static const struct {
     const void *args;

@@ -383,8 +383,8 @@ static const char tiny[] =
     "step 1 embedding_forward compute forward layer=- chunk=- flops=0 bytes=228 y=w:x+0:80 "
     "w=r:embed+0:128 tokens=r:tokens+0:20 N=5 D=4 V=8 dtype=F32 waits=0\n"
     "step 2 adamw host update layer=- chunk=- commit flops=0x1p-1 bytes=256 w=rw:embed+0:128 "
-    "lo=- m=- v=- g=- control=- n=32 beta1=0x1.ccccccp-1 beta2=0 eps=0x1.5798eep-27 "
-    "weight_decay=0 lr_scale=1 dtype=F32 waits=1\n"
+    "lo=- m=- v=- m_scale=- v_scale=- g=- control=- n=32 stream=0 beta1=0x1.ccccccp-1 beta2=0 "
+    "eps=0x1.5798eep-27 weight_decay=0 lr_scale=1 moments=0 dtype=F32 g_dtype=F32 waits=1\n"
     "end\n";
 
 static void tiny_plan_reads(void **state)
@@ -393,7 +393,7 @@ static void tiny_plan_reads(void **state)
 
     (void)state;
     read_plan(tiny, strlen(tiny), &plan);
-    assert_int_equal(plan.n_operands, 10);
+    assert_int_equal(plan.n_operands, 12);
     assert_int_equal(plan.steps[1].op, LS_OP_embedding_forward);
     assert_int_equal(plan.operands[2].span.offset, 0);
     assert_int_equal(plan.operands[3].span.offset, 256);
@@ -504,7 +504,7 @@ static const struct {
     {"w:tokens+0:20", "w:tokens+4:20", 12, "ends beyond its tensor, which has 20 bytes"},
     {"w:tokens+0:20", "w:tokens+9223372036854775807:20", 12, "ends beyond its tensor"},
     {"y=w:x", "x=w:x", 13, "'x=w:x+0:80', where y=..."},
-    {"m=- v=-", "m=-", 14, "'g=-', where v=..."},
+    {"m=- v=-", "m=-", 14, "'m_scale=-', where v=..."},
     {"N=5", "N=5.0", 13, "N: '5.0'"},
     {"N=5 D=4", "D=4 N=5", 13, "'D=4', where N=..."},
     {"dtype=F32 waits=0", "dtype=0 waits=0", 13, "'0' is no dtype"},

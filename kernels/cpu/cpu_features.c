@@ -1,4 +1,5 @@
-/* cpu_features.c - CPUID, and the permission Linux wants before AMX tiles may be touched. */
+/* cpu_features.c - CPUID or the kernel's hardware capabilities, and the permission Linux wants
+ * before AMX tiles may be touched. */
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1 /* syscall */
 #endif
@@ -12,6 +13,11 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
+#endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#if !defined(HWCAP_SVE)
+#define HWCAP_SVE (1u << 22)
 #endif
 #endif
 
@@ -46,6 +52,11 @@ static void features_read(void)
     if (__get_cpuid_count(7, 1, &subleaf_a, &b, &c, &d))
         features.avx512_bf16 = (int)((subleaf_a >> 5) & 1u);
     features.amx_bf16 = features.avx512_bf16 && amx && amx_permit();
+}
+#elif defined(__aarch64__) && defined(__linux__)
+static void features_read(void)
+{
+    features.sve = (getauxval(AT_HWCAP) & HWCAP_SVE) != 0;
 }
 #else
 static void features_read(void)

@@ -10,6 +10,7 @@ typedef struct ls_cpu_features {
     int avx2;        /* AVX2 and FMA */
     int avx512;      /* AVX-512 F, BW, DQ, VL */
     int avx512_bf16; /* and its bf16 instructions */
+    int sve;         /* aarch64's scalable vectors, of whatever length */
     int amx_bf16;    /* AMX tiles of bf16, permission granted, with avx512_bf16 */
 } ls_cpu_features;
 

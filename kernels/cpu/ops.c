@@ -23,6 +23,7 @@ static const char *kernel_name(ls_op op, ls_dtype dtype)
     case LS_OP_matmul: return ls_cpu_matmul_kernel_name(dtype);
     case LS_OP_attention_forward:
     case LS_OP_attention_backward: return ls_cpu_attention_kernel_name(dtype);
+    case LS_OP_adamw: return ls_cpu_adamw_kernel_name();
     default: return "plain";
     }
 }

@@ -5,13 +5,17 @@
 #include "commands.h"
 
 static const char help[] =
-    "usage: longspan bench [links] [--json] [--save FILE.yaml] [--hardware PROFILE] [--bytes N]\n"
+    "usage: longspan bench [links|ops] [--json] [--save FILE.yaml] [--hardware PROFILE] [--bytes "
+    "N]\n"
     "\n"
     "Measure this machine.  links: each host memory from the cores beside it (read, write, copy "
     "and\n"
     "the optimizer's read-modify-write by number of threads, latency; with and without huge "
     "pages),\n"
-    "and the copies between host and device memory.  Let nothing else run meanwhile.\n"
+    "and the copies between host and device memory.  ops: matrix products, attention and other "
+    "kernels\n"
+    "by shape, which is what plans for this machine are timed by.  Let nothing else run "
+    "meanwhile.\n"
     "\n"
     "  --save FILE.yaml    write the profile in use with the measured figures, under the file's\n"
     "                      name; elsewhere it is taken as --hardware FILE.yaml\n"
@@ -22,24 +26,36 @@ static const char help[] =
     "\n"
     "example: longspan bench links --save this-node.yaml\n";
 
+typedef int benchmark(const longspan_bench_options *options, FILE *file);
+
 /* What is to be measured; the contract has more than this version. */
-static int check_what(const arguments *parsed)
+static int find_benchmark(const arguments *parsed, benchmark **found)
 {
-    static const char *const later[] = {"ops", "optimizer", "disk", "all"};
+    static const struct {
+        const char *name;
+        benchmark *function;
+    } known[] = {{"links", longspan_bench_links}, {"ops", longspan_bench_ops}};
+    static const char *const later[] = {"optimizer", "disk", "all"};
 
     if (parsed->n_paths > 1) return usage_error("bench", "takes no '%s'", parsed->paths[1]);
-    const char *what = parsed->n_paths == 1 ? parsed->paths[0] : "links"; /* all there is */
-    if (strcmp(what, "links") == 0) return 0;
+    const char *what = parsed->n_paths == 1 ? parsed->paths[0] : "links";
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(what, known[i].name) == 0) {
+            *found = known[i].function;
+            return 0;
+        }
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
         if (strcmp(what, later[i]) == 0)
-            return usage_error("bench", "'%s' is not in this version; allowed now: links", what);
-    return usage_error("bench", "no benchmark '%s'; allowed now: links", what);
+            return usage_error("bench", "'%s' is not in this version; allowed now: links, ops",
+                               what);
+    return usage_error("bench", "no benchmark '%s'; allowed now: links, ops", what);
 }
 
 static int run(int argc, char **argv)
 {
     static arguments parsed;
     longspan_bench_options bench = {.hardware = "auto"};
+    benchmark *measure;
     const option options[] = {
         {"save", OPTION_TEXT, &bench.save},
         {"bytes", OPTION_TEXT, &bench.bytes},
@@ -51,13 +67,15 @@ static int run(int argc, char **argv)
     if (failed) return failed;
     if (parsed.help) return print_help(&command_bench);
     if (parsed.run.n_sets > 0) return usage_error("bench", "--set: there is no run file here");
-    failed = check_what(&parsed);
+    failed = find_benchmark(&parsed, &measure);
     if (failed) return failed;
     bench.json = parsed.json;
     bench.quiet = parsed.run.quiet;
 
-    const int result = longspan_bench_links(&bench, stdout);
+    if (measure == longspan_bench_ops && bench.bytes != NULL)
+        return usage_error("bench", "--bytes: 'ops' has the sizes of its shapes");
+    const int result = measure(&bench, stdout);
     return result != 0 ? report_result(&parsed, result) : EXIT_DONE;
 }
 
-const command command_bench = {"bench", "measure this machine: memory and links", help, run};
+const command command_bench = {"bench", "measure this machine: memory, links, kernels", help, run};

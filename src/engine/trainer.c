@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "checkpoint_dir.h"
 #include "choices.h"
 #include "clock.h"
 #include "directory.h"
-#include "weights.h"
 
 #define PATH_BYTES 4096
 
@@ -345,6 +345,7 @@ static ls_status open_parts(ls_trainer *t)
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
     ls_weights_rope_table(&t->instance, &t->model->rope_scaling, t->config->sequence_tokens);
     if (!t->options.train) return LS_OK;
+    LS_TRY(ls_companions_read(t->config->model_path, &t->companions));
     t->control = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.control);
     t->loss_scale = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.loss_scale);
     *t->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
@@ -378,14 +379,18 @@ void ls_trainer_close(ls_trainer *trainer)
     ls_checkpoint_save_abort(trainer->saver);
     ls_loader_close(trainer->train_data);
     ls_loader_close(trainer->valid_data);
+    ls_companions_free(&trainer->companions);
     ls_loss_stats_close(&trainer->losses);
     memset(trainer, 0, sizeof *trainer);
 }
 
-ls_status ls_trainer_init_weights(ls_trainer *trainer)
+ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded)
 {
-    if (trainer->config->pretrained)
-        return ls_weights_load(&trainer->instance, trainer->config->model_path);
+    *loaded = (ls_weights_report){.n_tensors = 0};
+    if (trainer->config->pretrained) {
+        LS_TRY(ls_checkpoint_verify_if_any(trainer->config->model_path, NULL));
+        return ls_weights_load(&trainer->instance, trainer->config->model_path, loaded);
+    }
     ls_weights_random(&trainer->instance, trainer->config->seed, trainer->model->initializer_range);
     return ls_instance_fill_copies(&trainer->instance);
 }

@@ -15,12 +15,14 @@
 
 #include <stdatomic.h>
 
+#include "companions.h"
 #include "hardware.h"
 #include "instance.h"
 #include "loader.h"
 #include "loss_stats.h"
 #include "model_config.h"
 #include "run_config.h"
+#include "weights.h"
 
 struct cJSON;
 struct ls_checkpoint_saver;
@@ -92,6 +94,7 @@ typedef struct ls_trainer {
     ls_choices choices;
     ls_instance instance;
     ls_loader *train_data, *valid_data;
+    ls_companions companions;   /* of the model's folder, for checkpoints */
     ls_update_control *control; /* in the instance's arena; NULL without train */
     float *loss_scale;          /* there too */
 
@@ -127,8 +130,9 @@ ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *mo
  * trainer are allowed. */
 void ls_trainer_close(ls_trainer *trainer);
 
-/* Random or pretrained weights, as the config says, and the RoPE table. */
-ls_status ls_trainer_init_weights(ls_trainer *trainer);
+/* Random or pretrained weights, as the config says; moments are 0.
+ *   loaded  [out] of pretrained ones, else all 0 */
+ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded);
 
 /*
  * Submit one optimizer step; with save, the state before it is saved meanwhile.

@@ -18,11 +18,12 @@ static void emit_adamw(builder *b, const ls_param *param)
                                        .eps = o->adam_eps,
                                        .weight_decay = param->decay ? o->weight_decay : 0.0f,
                                        .lr_scale = param->lr_scale,
+                                       .stream = param - b->decoder->params,
                                        .dtype = o->dtype}};
     emit(b, LS_OP_adamw, &args,
          (ls_view[]){whole(b, param->weight), param->lo >= 0 ? whole(b, param->lo) : ls_view_none(),
-                     whole(b, param->m), whole(b, param->v), whole(b, param->grad),
-                     whole(b, b->decoder->inputs.control)});
+                     whole(b, param->m), whole(b, param->v), ls_view_none(), ls_view_none(),
+                     whole(b, param->grad), whole(b, b->decoder->inputs.control)});
 }
 
 void emit_update(builder *b)

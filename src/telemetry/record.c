@@ -118,13 +118,6 @@ static void open_inner(ls_record *r, const char *key, char bracket)
     put(r, "%c", bracket);
 }
 
-static void add_nulls(ls_record *r, const char *key, const char *const *names, int n)
-{
-    open_inner(r, key, '{');
-    for (int i = 0; i < n; i++) add_null(r, names[i]);
-    put(r, "}");
-}
-
 static void add_bins(ls_record *r, const char *key, const ls_record_bin *bins, int n)
 {
     open_inner(r, key, '[');
@@ -194,10 +187,58 @@ static void add_peak(ls_record *r, const ls_step_record *s)
     put(r, "}");
 }
 
+/* By phase; what has taken no time is left out. */
+static void add_phases(ls_record *r, const char *key, const ls_record_energy *e,
+                       const double *values)
+{
+    open_inner(r, key, '{');
+    for (int phase = 0; phase < e->n_phases; phase++)
+        if (e->phase_seconds[phase] > 0.0) add_number(r, e->phases[phase], values[phase]);
+    put(r, "}");
+}
+
+/* A figure of each rail that has a sensor. */
+static void add_coverage(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_coverage", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (!isnan(e->coverage[rail])) add_number(r, ls_rail_name(rail), e->coverage[rail]);
+    put(r, "}");
+}
+
+static void add_methods(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_method", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (e->method[rail] >= 0)
+            add_text(r, ls_rail_name(rail), ls_method_name((ls_method)e->method[rail]));
+    put(r, "}");
+}
+
+static void add_energy(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_j", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        add_number(r, ls_rail_name(rail), e->joules[rail]);
+    put(r, "}");
+    if (!e->known) {
+        add_null(r, "energy_phase_j");
+        add_null(r, "energy_coverage");
+        add_null(r, "energy_method");
+        add_null(r, "phase_s");
+        return;
+    }
+    open_inner(r, "energy_phase_j", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (!isnan(e->coverage[rail])) add_phases(r, ls_rail_name(rail), e, e->phase_joules[rail]);
+    put(r, "}");
+    add_coverage(r, e);
+    add_methods(r, e);
+    add_phases(r, "phase_s", e, e->phase_seconds);
+}
+
 static void put_step(ls_record *r, const ls_step_record *s)
 {
-    static const char *const rails[] = {"gpu", "module", "cpu"};
-
     add_whole(r, "step", s->step);
     add_whole(r, "attempt", s->attempt);
     add_whole(r, "tokens", s->tokens);
@@ -217,7 +258,8 @@ static void put_step(ls_record *r, const ls_step_record *s)
     add_lanes(r, s->lane_busy_s);
     add_bytes(r, s);
     add_peak(r, s);
-    add_nulls(r, "energy_j", rails, 3);
+    add_number(r, "flops_model", s->flops_model);
+    add_energy(r, &s->energy);
     add_null(r, "predicted_step_s");
     open_inner(r, "kernels", '{');
     add_text(r, "matmul", s->kernel_matmul);
@@ -235,6 +277,7 @@ static void put_eval(ls_record *r, const ls_eval_record *e)
     add_result(r, "eval_loss", e->loss);
     add_whole(r, "eval_tokens", e->tokens);
     add_number(r, "eval_s", e->seconds);
+    add_energy(r, &e->energy);
     add_bins(r, "eval_loss_by_position", e->losses.by_position, e->losses.n_positions);
     add_bins(r, "eval_loss_by_distance", e->losses.by_distance, e->losses.n_distances);
     add_sources(r, "eval_loss_by_source", &e->losses);
