@@ -11,7 +11,7 @@
 #include "model_test.h"
 #include "placement_test.h"
 
-enum { S = 66, MICRO_BATCHES = 2, ROWS = S * MICRO_BATCHES, V = 19, LAYERS = 3 };
+enum { S = 65, MICRO_BATCHES = 2, ROWS = S * MICRO_BATCHES, V = 19, LAYERS = 3 };
 
 static int32_t tokens[ROWS], targets[ROWS];
 static int64_t positions[ROWS], doc_start[ROWS];
@@ -77,7 +77,7 @@ static const struct where {
 /* Query blocks, the chunks that they are cut into, and key blocks. */
 static const struct cut {
     int64_t query_block, chunk, key_block;
-} cuts[] = {{7, 7, 7}, {64, 16, 32}, {S / 3, S / 6, S / 2}, {S, S, S}};
+} cuts[] = {{7, 7, 7}, {64, 16, 32}, {S / 3, S / 9, 2 * (S / 3)}, {S, S, S}};
 
 enum {
     POLICIES = sizeof policies / sizeof policies[0],
