@@ -11,7 +11,7 @@
 #include "model_test.h"
 #include "placement_test.h"
 
-enum { S = 66, MICRO_BATCHES = 2, ROWS = S * MICRO_BATCHES, V = 19, LAYERS = 3 };
+enum { S = 65, MICRO_BATCHES = 2, ROWS = S * MICRO_BATCHES, V = 19, LAYERS = 3 };
 
 static int32_t tokens[ROWS], targets[ROWS];
 static int64_t positions[ROWS], doc_start[ROWS];
@@ -74,20 +74,23 @@ static const struct where {
               {ALL_STREAMED, LS_MODE_STREAM, 3, "all streamed, ring of 3"},
               {ALL_STREAMED, LS_MODE_DIRECT, 2, "all streamed, weights direct"}};
 
-static const int64_t blocks[] = {7, 64, S / 3, S};
+/* Query blocks, the chunks that they are cut into, and key blocks. */
+static const struct cut {
+    int64_t query_block, chunk, key_block;
+} cuts[] = {{7, 7, 7}, {64, 16, 32}, {S / 3, S / 9, 2 * (S / 3)}, {S, S, S}};
 
 enum {
     POLICIES = sizeof policies / sizeof policies[0],
     PLACES = sizeof places / sizeof places[0],
-    BLOCKS = sizeof blocks / sizeof blocks[0],
+    CUTS = sizeof cuts / sizeof cuts[0],
     COMBINATIONS = POLICIES * PLACES * 2,
-    CELLS = LAYOUTS * BLOCKS,
+    CELLS = LAYOUTS * CUTS,
 };
 
 static bool run_all;
 
-static ls_decoder_options make_options(int64_t block, const struct policy *keep, bool layer_major,
-                                       bool tied)
+static ls_decoder_options make_options(const struct cut *cut, const struct policy *keep,
+                                       bool layer_major, bool tied)
 {
     return (ls_decoder_options){.shape = {.V = V,
                                           .D = 16,
@@ -103,10 +106,10 @@ static ls_decoder_options make_options(int64_t block, const struct policy *keep,
                                 .sequences = 1,
                                 .accumulate = MICRO_BATCHES,
                                 .layer_major = layer_major,
-                                .chunk = block,
-                                .query_block = block,
-                                .key_block = block,
-                                .loss_rows = block,
+                                .chunk = cut->chunk,
+                                .query_block = cut->query_block,
+                                .key_block = cut->key_block,
+                                .loss_rows = cut->chunk,
                                 .train = true,
                                 .save_o = keep->o,
                                 .save_qkv = keep->qkv,
@@ -136,12 +139,12 @@ static void place(const struct where *where, ls_placement *placement)
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* One step of the batch; close_model() after. */
-static double run(model *m, int64_t block, int combination, bool tied)
+static double run(model *m, const struct cut *cut, int combination, bool tied)
 {
     const struct policy *keep = &policies[combination % POLICIES];
     const struct where *where = &places[combination / POLICIES % PLACES];
     const ls_decoder_options options =
-        make_options(block, keep, combination / (POLICIES * PLACES) != 0, tied);
+        make_options(cut, keep, combination / (POLICIES * PLACES) != 0, tied);
     ls_placement placement;
     const ls_instance_options how = {.compute_threads = 1,
                                      .optimizer_threads = 1,
@@ -154,9 +157,9 @@ static double run(model *m, int64_t block, int combination, bool tied)
     return step_model(m, 0.0);
 }
 
-static void fail_combination(layout how, int64_t block, int combination, const char *what)
+static void fail_combination(layout how, const struct cut *cut, int combination, const char *what)
 {
-    fail_msg("%s, blocks of %lld, %s, %s, %s: %s", layout_names[how], (long long)block,
+    fail_msg("%s, blocks of %lld, %s, %s, %s: %s", layout_names[how], (long long)cut->query_block,
              policies[combination % POLICIES].name, places[combination / POLICIES % PLACES].name,
              combination / (POLICIES * PLACES) != 0 ? "layer by layer" : "one by one", what);
 }
@@ -209,17 +212,17 @@ static double compare_all(layout how, const model *a, const model *b)
 }
 
 /* A tied gradient adds up in another order layer by layer. */
-static void check_combination(layout how, int64_t block, int combination, const model *base,
+static void check_combination(layout how, const struct cut *cut, int combination, const model *base,
                               double loss)
 {
     const bool tied = base->instance.decoder.options.shape.tied;
     const bool reordered = tied && combination / (POLICIES * PLACES) != 0;
     model m;
 
-    const double again = run(&m, block, combination, tied);
-    if (again != loss) fail_combination(how, block, combination, "another loss");
+    const double again = run(&m, cut, combination, tied);
+    if (again != loss) fail_combination(how, cut, combination, "another loss");
     if (reordered ? !(compare_all(how, &m, base) <= 5e-6) : !same_gradients(&m, base))
-        fail_combination(how, block, combination, "other gradients");
+        fail_combination(how, cut, combination, "other gradients");
     close_model(&m);
 }
 
@@ -227,16 +230,16 @@ static void check_combination(layout how, int64_t block, int combination, const 
 static void check_cell(layout how, int b, const model *dense, double dense_loss)
 {
     const bool tied = dense->instance.decoder.options.shape.tied;
-    const int cell = (int)how * BLOCKS + b;
+    const int cell = (int)how * CUTS + b;
     model base;
 
-    const double loss = run(&base, blocks[b], 0, tied);
+    const double loss = run(&base, &cuts[b], 0, tied);
     const double error = compare_all(how, &base, dense);
     if (!(fabs(loss - dense_loss) <= 5e-6 * dense_loss) || !(error <= 5e-6))
         fail_msg("%s, blocks of %lld: loss %.9g, dense %.9g; gradients off by %.2e",
-                 layout_names[how], (long long)blocks[b], loss, dense_loss, error);
+                 layout_names[how], (long long)cuts[b].query_block, loss, dense_loss, error);
     for (int c = 1; c < COMBINATIONS; c++)
-        if (run_all || (c + cell) % CELLS == 0) check_combination(how, blocks[b], c, &base, loss);
+        if (run_all || (c + cell) % CELLS == 0) check_combination(how, &cuts[b], c, &base, loss);
     close_model(&base);
 }
 
@@ -245,8 +248,8 @@ static void check_layout(layout how)
     model dense;
 
     fill_batch(how);
-    const double loss = run(&dense, S, 0, how % 2 != 0);
-    for (int b = 0; b < BLOCKS; b++) check_cell(how, b, &dense, loss);
+    const double loss = run(&dense, &cuts[CUTS - 1], 0, how % 2 != 0);
+    for (int b = 0; b < CUTS; b++) check_cell(how, b, &dense, loss);
     close_model(&dense);
 }
 
