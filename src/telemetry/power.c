@@ -193,7 +193,7 @@ static void *run_sampler(void *argument)
     p->status = open_parts(p);
     if (p->status != LS_OK) snprintf(p->error, sizeof p->error, "%s", ls_error());
     announce(p, &p->ready);
-    if (p->status == LS_OK && wait_until(p, 0)) sample(p);
+    if (p->status == LS_OK) sample(p); /* once at least */
     pthread_mutex_lock(&p->mutex);
     p->ended = true;
     const bool abandoned = p->abandoned;
