@@ -119,6 +119,7 @@ static inline ls_power_options power_options(const char *nvml)
                               .phases = phase_names,
                               .n_phases = N_PHASES,
                               .idle_phase = PHASE_IDLE,
+                              .rest_phase = -1,
                               .by_hand = true,
                               .clock_ns = virtual_clock};
 }

@@ -25,7 +25,7 @@ static void put_meter(int hwmon, const char *label, double watts)
 
 /* Steps of many micro-batches: long enough to be told by meters of 50 ms. */
 #define TRAIN(code, output, ...)                                                                   \
-    RUN(code, "train", "run.yaml", "--set", "output=" output, "--set", "batch.accumulate=160",     \
+    RUN(code, "train", "run.yaml", "--set", "output=" output, "--set", "batch.accumulate=100",     \
         "--set", "steps=6", "--set", "eval.every_steps=0", "--set", "record.samples_hz=50",        \
         __VA_ARGS__)
 
@@ -52,13 +52,10 @@ static void check_step(const cJSON *line)
 
     assert_true(cJSON_IsNull(member(line, "energy_j.gpu")));
     assert_true(member(line, "flops_model")->valuedouble > 1e6);
-    if (cJSON_IsNull(module)) { /* a step may be too short for its meter */
-        assert_true(seconds < 0.2);
-        return;
-    }
+    if (cJSON_IsNull(module)) return; /* too short, or the meter's thread was held up */
     assert_true(seconds > 0.1);
     const double covered = module->valuedouble / MODULE_W;
-    assert_true(fabs(member(line, "energy_j.grace")->valuedouble / GRACE_W - covered) < 1e-6);
+    assert_true(fabs(member(line, "energy_j.grace")->valuedouble / GRACE_W / covered - 1.0) < 1e-3);
     assert_string_equal(member(line, "energy_method.module")->valuestring, "meter");
     assert_true(member(line, "energy_coverage.module")->valuedouble > 0.95);
     double phases = 0.0;
@@ -104,7 +101,7 @@ static int check_csv(const char *path, int attempts)
         assert_true(attempt > last_attempt || ns > last_ns);
         last_attempt = attempt;
         last_ns = ns;
-        assert_non_null(strstr(line, ",400000000,"));
+        assert_non_null(strstr(line, ",40000000"));
     }
     assert_int_equal(last_attempt, attempts);
     free(text);
@@ -117,7 +114,7 @@ static void check_trace(const char *output)
 {
     char *text = need_bytes(at("%s/trace.json", output), NULL);
     cJSON *trace = cJSON_Parse(text);
-    int spans = 0, steps = 0, watts = 0, lanes = 0;
+    int spans = 0, steps = 0, watts = 0, lanes = 0, live = 0;
     const cJSON *event;
 
     assert_true(cJSON_IsArray(trace)); /* whole: the run has ended */
@@ -132,12 +129,17 @@ static void check_trace(const char *output)
         }
         steps += strcmp(phase, "X") == 0 && strncmp(name, "step ", 5) == 0;
         lanes += strcmp(phase, "M") == 0 && strcmp(name, "thread_name") == 0;
+        if (strcmp(phase, "C") == 0 && strcmp(name, "live bytes") == 0) {
+            assert_true(member(event, "args.host")->valuedouble > 100000.0);
+            live++;
+        }
         if (strcmp(phase, "C") == 0 && strcmp(name, "watts") == 0) {
-            assert_true(member(event, "args.module")->valuedouble == MODULE_W);
+            assert_true(fabs(member(event, "args.module")->valuedouble - MODULE_W) < 0.1);
             watts++;
         }
     }
     assert_true(spans > 100);
+    assert_true(live > 10);
     assert_true(watts > 0);
     assert_int_equal(steps, 2);
     assert_int_equal(lanes, 7);
@@ -148,7 +150,12 @@ static void check_trace(const char *output)
 static void test_everything_is_recorded(void **state)
 {
     (void)state;
-    TRAIN(75, "all", "--set", "record.trace_steps=[2, 3]", "--stop-after", "4");
+    TRAIN(75, "all", "--set", "record.trace_steps=[2, 3]", "--set", "record.idle_s=1",
+          "--stop-after", "4");
+    cJSON *first = read_json(at("all/run.json"));
+    assert_true(
+        fabs(member(first, "power.summary.rails.module.idle_watts")->valuedouble - MODULE_W) < 1.0);
+    cJSON_Delete(first);
     assert_true(check_record("all") > 0);
     check_trace("all");
     const int before = check_csv(at("all/power.csv"), 1);
@@ -166,6 +173,23 @@ static void test_everything_is_recorded(void **state)
     assert_true(cJSON_IsNumber(member(run, "power.summary.rails.module.joules")));
     assert_says(member(run, "missing")->child->string, "energy_j.gpu");
     cJSON_Delete(run);
+}
+
+/* What the run left is looked at. */
+static void test_report(void **state)
+{
+    (void)state;
+    const outcome *done = RUN(0, "report", "all", "other", "--out", "report", "--export", "set");
+    assert_says(done->out, "module J/token");
+    assert_says(done->out, "against the first");
+    assert_true(is_there(at("report/report.html")) && is_there(at("report/power_1.svg")) &&
+                is_there(at("report/memory_of_a_step_1.svg")));
+    done = RUN(0, "report", "--validate", "set");
+    assert_says(done->out, "steps      8 lines");
+    assert_says(RUN(2, "report")->err, "no run directory");
+    assert_says(RUN(2, "report", "all", "--validate", "set")->err, "takes nothing else");
+    assert_says(RUN(1, "report", "text-train")->err, "give a run directory");
+    RUN(1, "report", "--validate", "all");
 }
 
 /* Other sensors than before: the old samples are kept beside. */
@@ -230,12 +254,42 @@ static void test_without_power(void **state)
     cJSON_Delete(run);
 }
 
+static pid_t ripple;
+
+/* Real meters are never quite still, and one that is counts as frozen. */
+static void move_meters(void)
+{
+    char text[32];
+
+    for (int i = 0;; i++) {
+        for (int meter = 1; meter <= 3; meter += 2) {
+            snprintf(text, sizeof text, "%.0f\n", 1e6 * (meter == 3 ? MODULE_W : GRACE_W) + i % 2);
+            put_text(at("next-value"), text);
+            if (rename(at("next-value"), at("sys/sys/class/hwmon/hwmon%d/power1_average", meter)) !=
+                0)
+                _exit(0);
+        }
+        sleep_ms(100);
+        if (getppid() == 1) _exit(0);
+    }
+}
+
 static int make_meters(void **state)
 {
     if (make_scratch(state) != 0) return -1;
     put_meter(3, "Module Power Socket 0\n", MODULE_W);
     put_meter(1, "Grace Power Socket 0\n", GRACE_W);
+    fflush(NULL);
+    ripple = fork();
+    if (ripple == 0) move_meters();
     return setenv("LONGSPAN_SYSFS_ROOT", at("sys"), 1);
+}
+
+static int remove_meters(void **state)
+{
+    kill(ripple, SIGKILL);
+    waitpid(ripple, NULL, 0);
+    return remove_scratch(state);
 }
 
 int main(void)
@@ -243,8 +297,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_is_recorded),
         cmocka_unit_test(test_other_sensors_on_resume),
+        cmocka_unit_test(test_report),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_without_power),
     };
-    return cmocka_run_group_tests(tests, make_meters, remove_scratch);
+    return cmocka_run_group_tests(tests, make_meters, remove_meters);
 }

@@ -100,6 +100,22 @@ static void assert_json(const char *path)
     free(text);
 }
 
+/* Of samples all lines but the last are whole: as many cells as the header has. */
+static void assert_whole_samples(void)
+{
+    char *text = get_bytes(at(RUN_DIR "/power.csv"), NULL);
+    int cells = -1, n = 0;
+
+    for (const char *c = text; c != NULL && *c != '\0'; c++) {
+        n += *c == ',';
+        if (*c != '\n') continue;
+        if (cells < 0) cells = n;
+        assert_int_equal(n, cells);
+        n = 0;
+    }
+    free(text);
+}
+
 /* Files with their own name are whole at any moment. */
 static void assert_whole_files(void)
 {
@@ -107,6 +123,7 @@ static void assert_whole_files(void)
 
     assert_json(at(RUN_DIR "/run.json"));
     assert_json(at(RUN_DIR "/heartbeat.json"));
+    assert_whole_samples();
     if (latest == NULL) return;
     latest[strcspn(latest, "\n")] = '\0';
     if (!is_there(at(RUN_DIR "/checkpoints/%s", latest))) fail_msg("latest names '%s'", latest);
@@ -266,13 +283,18 @@ static void assert_same_evals(void)
 
 static void assert_no_leftovers(void)
 {
-    static const char *const names[] = {"checkpoints", "heartbeat.json", "latest", "record.jsonl",
-                                        "run.json"};
+    static const char *const names[] = {"checkpoints", "heartbeat.json", "latest",
+                                        "power.csv",   "record.jsonl",   "run.json"};
     ls_name_list list;
+    int64_t n = 0;
 
     assert_ok(ls_directory_list(at(RUN_DIR), &list));
-    assert_int_equal(list.n_names, sizeof names / sizeof names[0]);
-    for (int64_t i = 0; i < list.n_names; i++) assert_string_equal(list.names[i], names[i]);
+    for (int64_t i = 0; i < list.n_names; i++) {
+        if (strcmp(list.names[i], "trace.json") == 0) continue; /* of its steps' life, if any */
+        assert_in_range(n, 0, sizeof names / sizeof names[0] - 1);
+        assert_string_equal(list.names[i], names[n++]);
+    }
+    assert_int_equal(n, sizeof names / sizeof names[0]);
     ls_name_list_free(&list);
     assert_int_equal(count_checkpoints(""), 2);
     assert_int_equal(count_checkpoints("step-"), 2);

@@ -482,6 +482,26 @@ static void test_description(void **state)
     close_power();
 }
 
+/* Two recorders on one node would count its joules twice: the second knows. */
+static void test_one_recorder_per_node(void **state)
+{
+    ls_power *second = NULL;
+    cJSON *json = NULL;
+
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    const ls_power_options options = power_options(NO_NVML);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ls_power_open(&options, &second), LS_OK);
+        assert_int_equal(ls_power_describe(second, false, &json), LS_OK);
+        assert_int_equal(cJSON_IsTrue(member(json, "another_recorder")), i == 0);
+        cJSON_Delete(json);
+        ls_power_close(second);
+        if (i == 0) close_power(); /* the next is alone */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_frozen_counter),
         cmocka_unit_test(test_description),
+        cmocka_unit_test(test_one_recorder_per_node),
     };
     return cmocka_run_group_tests(tests, make_machines, remove_machines);
 }

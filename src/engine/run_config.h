@@ -103,6 +103,7 @@ typedef struct ls_run_config {
     int64_t *trace_steps; /* increasing */
     int64_t n_trace_steps;
     int64_t samples_hz;
+    int64_t idle_s; /* of rest before the first step */
 
     char *output;
 } ls_run_config;

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "json.h"
+#include "live.h"
 #include "trace.h"
 
 #define TRACE_SPANS     65536 /* between two flushes */
@@ -19,13 +20,14 @@
 #define N_TRACE_THREADS (1 + LS_LANE_COUNT)
 
 const char *const ls_run_phase_names[LS_RUN_PHASE_COUNT] = {
-    "batch", "forward", "loss", "backward", "norm", "update", "save", "eval", "wait"};
+    "batch", "forward", "loss", "backward", "norm", "update", "save", "eval", "wait", "idle"};
 
 struct ls_run_meters {
     ls_trainer *trainer;
     ls_power *power; /* NULL: off, or it could not be had */
     char why[WHY_BYTES];
     ls_trace *trace;               /* NULL: no steps are to be traced */
+    ls_live_bytes *live;           /* [n_steps] of the plan; with trace */
     atomic_int_least64_t reported; /* the latest step that is complete */
 
     pthread_mutex_t mutex;
@@ -112,6 +114,17 @@ static void describe_span(void *context, int thread, int64_t tag, ls_trace_words
     snprintf(words->category, sizeof words->category, "step");
 }
 
+/* By plan order, which is the compute lane's. */
+static bool find_levels(void *context, int thread, int64_t tag, double values[LS_TRACE_LEVELS])
+{
+    const ls_run_meters *m = context;
+
+    if (thread != 1 + LS_LANE_COMPUTE) return false;
+    for (int place = 0; place < LS_PLACE_COUNT; place++)
+        values[place] = (double)m->live[tag].place[place];
+    return true;
+}
+
 /* ---- what the device tells ----------------------------------------------------------------- */
 
 static void command_began(void *context, int lane, int64_t tag, uint64_t now_ns)
@@ -153,6 +166,8 @@ static void add_counters(void *context, uint64_t now_ns)
 static ls_status open_trace(ls_run_meters *m)
 {
     static const char *threads[N_TRACE_THREADS];
+    static const char *const places[LS_PLACE_COUNT] = {"hbm", "host", "nvme"};
+    const ls_plan *plan = &m->trainer->instance.plan;
     const ls_run_config *c = m->trainer->config;
     const ls_trace_options options = {.directory = c->output,
                                       .n_spans = TRACE_SPANS,
@@ -160,12 +175,19 @@ static ls_status open_trace(ls_run_meters *m)
                                       .n_threads = N_TRACE_THREADS,
                                       .start_ns = ls_clock_ns(),
                                       .describe = describe_span,
+                                      .levels = find_levels,
+                                      .levels_name = "live bytes",
+                                      .levels_keys = places,
                                       .context = m};
 
     threads[STEPS_THREAD] = "steps";
     for (int lane = 0; lane < LS_LANE_COUNT; lane++)
         threads[1 + lane] = ls_lane_name((ls_lane)lane);
-    return c->n_trace_steps > 0 ? ls_trace_open(&options, &m->trace) : LS_OK;
+    if (c->n_trace_steps == 0) return LS_OK;
+    m->live = calloc((size_t)plan->n_steps, sizeof *m->live);
+    if (m->live == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "live bytes of a plan");
+    LS_TRY(ls_plan_live_bytes(plan, m->live));
+    return ls_trace_open(&options, &m->trace);
 }
 
 /* Runs are measured without power rather than not at all. */
@@ -183,6 +205,7 @@ static void open_power(ls_run_meters *m, bool resume, int attempt)
         .phases = ls_run_phase_names,
         .n_phases = LS_RUN_PHASE_COUNT,
         .idle_phase = LS_RUN_PHASE_WAIT,
+        .rest_phase = LS_RUN_PHASE_IDLE,
         .asked = m->trace != NULL ? add_counters : NULL,
         .context = m};
 
@@ -212,6 +235,7 @@ void ls_run_meters_close(ls_run_meters *meters)
     ls_power_close(meters->power); /* first: it counts into the trace */
     ls_trace_close(meters->trace);
     pthread_mutex_destroy(&meters->mutex);
+    free(meters->live);
     free(meters);
 }
 
@@ -254,9 +278,32 @@ static void begin_sums(ls_run_meters *m)
     ls_power_take(m->power, now_ns, &ignored);
 }
 
-void ls_run_meters_start(ls_run_meters *meters)
+static bool has_rails(const ls_power *power)
 {
-    begin_sums(meters);
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (ls_power_has_rail(power, rail)) return true;
+    return false;
+}
+
+/* What the machine draws when nothing is done. */
+static void rest(ls_run_meters *m)
+{
+    const ls_trainer *t = m->trainer;
+    const struct timespec pause = {0, 50000000};
+    const uint64_t start_ns = ls_clock_ns();
+    const uint64_t end_ns = start_ns + UINT64_C(1000000000) * (uint64_t)t->config->idle_s;
+
+    ls_power_phase(m->power, LS_RUN_PHASE_IDLE, t->step, start_ns);
+    while (ls_clock_ns() < end_ns) {
+        if (t->options.stop != NULL && atomic_load(t->options.stop)) return;
+        nanosleep(&pause, NULL);
+    }
+}
+
+void ls_run_meters_start(ls_run_meters *m)
+{
+    if (m->power != NULL && m->trainer->config->idle_s > 0 && has_rails(m->power)) rest(m);
+    begin_sums(m);
 }
 
 static void take_energy(ls_run_meters *m, ls_record_energy *energy)

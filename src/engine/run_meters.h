@@ -17,7 +17,12 @@
 #include "trainer.h"
 
 /* Phases beyond those of the plan. */
-enum { LS_RUN_PHASE_EVAL = LS_PHASE_COUNT, LS_RUN_PHASE_WAIT, LS_RUN_PHASE_COUNT };
+enum {
+    LS_RUN_PHASE_EVAL = LS_PHASE_COUNT,
+    LS_RUN_PHASE_WAIT,
+    LS_RUN_PHASE_IDLE, /* before the first step: record.idle_s */
+    LS_RUN_PHASE_COUNT
+};
 
 extern const char *const ls_run_phase_names[LS_RUN_PHASE_COUNT];
 
@@ -34,7 +39,8 @@ ls_status ls_run_meters_open(ls_trainer *trainer, bool resume, int attempt, ls_r
 /* Before the trainer closes; waits until its lanes are idle.  NULL is allowed. */
 void ls_run_meters_close(ls_run_meters *meters);
 
-/* The first step begins. */
+/* Rest for record.idle_s where there is a meter, unless asked to stop; then the first step begins.
+ */
 void ls_run_meters_start(ls_run_meters *meters);
 
 /* A step is complete: its joules go into line, which is otherwise filled. */

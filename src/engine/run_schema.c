@@ -147,6 +147,8 @@ static const ls_run_field fields[] = {
      .most = STEPS_MAX, .about = "steps whose lanes are traced"},
     {"record.samples_hz", LS_RUN_WHOLE, AT(samples_hz), "10", .resume = LS_RUN_MAY_CHANGE,
      .least = 1, .most = 1000, .about = "power samples a second"},
+    {"record.idle_s", LS_RUN_WHOLE, AT(idle_s), "0", .resume = LS_RUN_MAY_CHANGE, .most = 3600,
+     .about = "seconds of rest before the first step, for the power of an idle machine"},
 
     {"output", LS_RUN_TEXT, AT(output), .required = true, .resume = LS_RUN_MAY_CHANGE,
      .about = "the run directory"},

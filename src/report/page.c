@@ -100,6 +100,8 @@ static void put_rail_rows(ls_page *p)
         const size_t at = (size_t)rail * sizeof(double);
         snprintf(name, sizeof name, "%s, W", ls_rail_name(rail));
         put_row(p, name, offsetof(ls_run_summary, watts) + at);
+        snprintf(name, sizeof name, "%s, W at rest", ls_rail_name(rail));
+        put_row(p, name, offsetof(ls_run_summary, idle_watts) + at);
         snprintf(name, sizeof name, "%s, J per token", ls_rail_name(rail));
         put_row(p, name, offsetof(ls_run_summary, joules_per_token) + at);
         snprintf(name, sizeof name, "%s, J per model TFLOP", ls_rail_name(rail));

@@ -203,6 +203,31 @@ static ls_status chart_lanes(ls_page *p, int run)
     return end_chart(p);
 }
 
+static ls_status chart_live(ls_page *p, int run)
+{
+    const ls_run_data *d = p->runs[run].data;
+    const int64_t n = d->n_levels;
+    double *x, *host, *hbm;
+    char id[64];
+
+    begin_chart(p, name_chart(id, "memory_of_a_step", run, p->n_runs),
+                "Memory over the traced steps", "s", "bytes in use");
+    p->chart.y_from_zero = true;
+    x = take(p, n);
+    host = take(p, n);
+    hbm = take(p, n);
+    if (x == NULL || host == NULL || hbm == NULL) return LS_OK;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = d->levels[i].time_s;
+        host[i] = d->levels[i].host;
+        hbm[i] = d->levels[i].hbm > 0.0 ? d->levels[i].hbm : (double)NAN;
+    }
+    ls_chart_add(&p->chart, "host", x, host, n);
+    if (isfinite(p->runs[run].peak_hbm)) ls_chart_add(&p->chart, "device", x, hbm, n);
+    p->chart.note = "Bytes of the plan that hold something, by the compute lane's place in it.";
+    return end_chart(p);
+}
+
 static ls_status chart_memory(ls_page *p, int run)
 {
     const ls_run_data *d = p->runs[run].data;
@@ -299,6 +324,7 @@ ls_status ls_page_run_charts(ls_page *p, int run)
 {
     LS_TRY(chart_lanes(p, run));
     LS_TRY(chart_power(p, run));
+    LS_TRY(chart_live(p, run));
     return chart_memory(p, run);
 }
 
@@ -307,6 +333,6 @@ int64_t ls_page_count_numbers(const ls_run_summary *runs, int n_runs)
     int64_t n = 64;
     for (int r = 0; r < n_runs; r++)
         n += 20 * (runs[r].data->n_steps + runs[r].data->n_evals + runs[r].data->n_bins +
-                   runs[r].data->n_samples);
+                   runs[r].data->n_samples + runs[r].data->n_levels);
     return n;
 }

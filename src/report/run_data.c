@@ -243,6 +243,7 @@ ls_status ls_run_data_read(const char *path, ls_run_data *data)
     snprintf(file, sizeof file, "%s/run.json", path);
     if (status == LS_OK && ls_json_read(file, &data->run) != LS_OK) data->run = NULL;
     if (status == LS_OK) status = ls_run_samples_read(data);
+    if (status == LS_OK) status = ls_run_levels_read(data);
     if (status != LS_OK) ls_run_data_free(data);
     return status;
 }
@@ -254,5 +255,6 @@ void ls_run_data_free(ls_run_data *data)
     free(data->evals);
     free(data->bins);
     free(data->samples);
+    free(data->levels);
     memset(data, 0, sizeof *data);
 }

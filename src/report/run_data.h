@@ -48,6 +48,12 @@ typedef struct ls_run_sample {
     double resident_bytes;
 } ls_run_sample;
 
+/* Live bytes by place from a moment of the traced steps on. */
+typedef struct ls_run_level {
+    double time_s; /* since the first of them */
+    double hbm, host;
+} ls_run_level;
+
 typedef struct ls_run_data {
     char path[4096];
     char label[128]; /* the folder's name */
@@ -56,7 +62,8 @@ typedef struct ls_run_data {
     ls_run_eval *evals;
     ls_run_bin *bins; /* of the latest evaluation that has any, else of the latest step */
     ls_run_sample *samples;
-    int64_t n_steps, n_evals, n_bins, n_samples;
+    ls_run_level *levels; /* of trace.json */
+    int64_t n_steps, n_evals, n_bins, n_samples, n_levels;
     int64_t n_lines_torn;
     char phases[LS_RUN_PHASES_MAX][32];
     int n_phases;

@@ -10,6 +10,9 @@
 /* Fill data->samples; no power.csv: none.  LS_ERR_IO, LS_ERR_NO_MEMORY. */
 ls_status ls_run_samples_read(ls_run_data *data);
 
+/* Fill data->levels from trace.json, thinned out; no trace: none.  LS_ERR_IO, LS_ERR_NO_MEMORY. */
+ls_status ls_run_levels_read(ls_run_data *data);
+
 /* The index of a phase by its name, added if it is new; -1: there are too many. */
 int ls_run_data_phase(ls_run_data *data, const char *name);
 

@@ -84,6 +84,11 @@ ls_status ls_run_summarize(const ls_run_data *data, ls_run_summary *s)
         LS_TRY(typical_of_member(data, offset, &s->joules[rail]));
         sum_energy(data, rail, s);
     }
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++) {
+        char path[96];
+        snprintf(path, sizeof path, "power.summary.rails.%s.idle_watts", ls_rail_name(rail));
+        s->idle_watts[rail] = ls_run_data_number(data, path);
+    }
     sum_time(data, s);
     sum_steps(data, s);
     return LS_OK;

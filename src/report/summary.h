@@ -17,6 +17,7 @@ typedef struct ls_run_summary {
     double joules_per_token[LS_RAIL_COUNT];
     double joules_per_tflop[LS_RAIL_COUNT];
     double watts[LS_RAIL_COUNT]; /* mean over the steps whose joules are known */
+    double idle_watts[LS_RAIL_COUNT];
     double known[LS_RAIL_COUNT]; /* part of the steps' time for which they are */
     double peak_host, peak_hbm;
     double lane_busy[LS_RUN_LANES];    /* part of the time */

@@ -136,6 +136,10 @@ static void put_rail(FILE *f, ls_rail rail, const ls_run_summary *runs, int n)
     snprintf(name, sizeof name, "%s W", ls_rail_name(rail));
     put_name(f, name);
     for (int r = 0; r < n; r++) put_value(f, runs[r].watts[rail]);
+    snprintf(name, sizeof name, "%s W at rest", ls_rail_name(rail));
+    fputc('\n', f);
+    put_name(f, name);
+    for (int r = 0; r < n; r++) put_value(f, runs[r].idle_watts[rail]);
     snprintf(name, sizeof name, "%s J/token", ls_rail_name(rail));
     fputc('\n', f);
     put_name(f, name);

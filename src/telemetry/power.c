@@ -5,14 +5,18 @@
  * others took; those that were missed altogether are counted and skipped.  A sensor that takes more
  * than a twentieth of the time rests in between.
  */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for flock, O_DIRECTORY */
 #include "power.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "power_internal.h"
@@ -131,14 +135,27 @@ static void open_locks(ls_power *p)
 static void free_power(ls_power *p)
 {
     power_file_close(p);
+    if (p->lock >= 0) close(p->lock);
     ls_meters_close(&p->meters);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->mutex);
     free(p);
 }
 
+/* Meters tell of a node, not of a run: where two runs record one node, each has the joules of both,
+ * and at least the second says so.  The lock is on a folder that is there, and ends with us. */
+static void lock_node(ls_power *p)
+{
+    char path[LS_SENSOR_SOURCE_BYTES];
+
+    snprintf(path, sizeof path, "%.400s/sys/class", p->options.meters.sysfs_root);
+    p->lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (p->lock >= 0) p->shared = flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 static ls_status open_parts(ls_power *p)
 {
+    lock_node(p);
     ls_meters_open(&p->options.meters, &p->meters);
     open_channels(p);
     return power_file_open(p);
@@ -193,7 +210,7 @@ static void *run_sampler(void *argument)
     p->status = open_parts(p);
     if (p->status != LS_OK) snprintf(p->error, sizeof p->error, "%s", ls_error());
     announce(p, &p->ready);
-    if (p->status == LS_OK && wait_until(p, 0)) sample(p);
+    if (p->status == LS_OK) sample(p); /* once at least */
     pthread_mutex_lock(&p->mutex);
     p->ended = true;
     const bool abandoned = p->abandoned;
@@ -268,7 +285,7 @@ ls_status ls_power_open(const ls_power_options *options, ls_power **power)
     p->opened_ns = ls_clock_ns();
     p->opened_epoch_s = ls_clock_epoch_seconds();
     p->phases.idle = options->idle_phase;
-    p->file.fd = -1;
+    p->file.fd = p->lock = -1;
     atomic_store(&p->reading, -1);
     open_locks(p);
     const ls_status status = options->by_hand ? open_parts(p) : start_thread(p);

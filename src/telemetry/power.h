@@ -28,7 +28,9 @@ typedef struct ls_power_options {
     int samples_hz;
     ls_meter_options meters;
     const char *const *phases; /* [n_phases] names; outlive the recorder */
-    int n_phases, idle_phase;
+    int n_phases;
+    int idle_phase; /* in which nothing is done for a moment */
+    int rest_phase; /* whose power is that of the machine at rest; -1: none */
     /* After each question, on its thread; may be NULL. */
     void (*asked)(void *context, uint64_t now_ns);
     void *context;

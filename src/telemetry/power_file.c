@@ -66,7 +66,7 @@ ls_status power_file_open(ls_power *p)
     file->fd = open(file->path, flags, 0666);
     if (file->fd < 0) return fail_open(file);
     if (p->options.resume && can_continue(file->fd, file->line, bytes)) return LS_OK;
-    if (p->options.resume && lseek(file->fd, 0, SEEK_END) > 0) {
+    if (p->options.resume && find_whole(file->fd, lseek(file->fd, 0, SEEK_END)) > 0) {
         snprintf(aside, sizeof aside, "%s/power-before-%d.csv", p->options.directory,
                  p->options.attempt);
         const int error = rename(file->path, aside) != 0 ? errno : 0;

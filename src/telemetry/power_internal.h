@@ -29,6 +29,8 @@ struct ls_power {
     uint64_t resting_until_ns[LS_SENSORS_MAX]; /* a slow sensor is asked less often */
     uint64_t latency_ns_max[LS_SENSORS_MAX];
     power_file file;
+    int lock;    /* the folder of classes below sysfs, locked while this records; -1: not */
+    bool shared; /* another recorder had it first */
     uint64_t interval_ns, opened_ns;
     double opened_epoch_s;
 

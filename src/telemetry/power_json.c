@@ -128,6 +128,11 @@ static ls_status add_rail(const ls_power *p, const ls_power_sums *sums, ls_rail 
     LS_TRY(ls_json_add(object, "method",
                        method >= 0 ? cJSON_CreateString(ls_method_name((ls_method)method))
                                    : cJSON_CreateNull()));
+    const int at_rest = p->options.rest_phase; /* divided by zero seconds: NAN, as it should be */
+    LS_TRY(add_number(object, "idle_watts",
+                      at_rest >= 0
+                          ? sums->phase_joules[rail][at_rest] / sums->phase_seconds[at_rest]
+                          : (double)NAN));
     LS_TRY(add_methods(p, sums, rail, now_ns, object));
     return add_phases(p, sums, rail, object);
 }
@@ -172,6 +177,7 @@ static ls_status fill(const ls_power *p, bool final, cJSON *power)
     LS_TRY(add_number(clock, "monotonic_ns", (double)p->opened_ns));
     LS_TRY(add_number(clock, "epoch_s", p->opened_epoch_s));
     LS_TRY(add_number(power, "samples_hz", p->options.samples_hz));
+    LS_TRY(ls_json_add(power, "another_recorder", cJSON_CreateBool(p->shared)));
     sensors = cJSON_CreateArray();
     LS_TRY(ls_json_add(power, "sensors", sensors));
     for (int s = 0; s < p->meters.n_sensors; s++) LS_TRY(add_sensor(p, s, sensors));

@@ -47,6 +47,7 @@ struct ls_trace {
     /* Of the thread that flushes. */
     int fd; /* -1: not begun, or given up */
     bool begun;
+    double levels[LS_TRACE_LEVELS]; /* the latest */
     size_t n_text;
     char text[TEXT_BYTES];
 };
@@ -178,6 +179,22 @@ static void put_counter(ls_trace *t, const counter *c)
     if (any) put_event(t, event);
 }
 
+/* Before the span that they begin with. */
+static void put_levels(ls_trace *t, const span *s)
+{
+    counter c = {.name = t->options.levels_name,
+                 .keys = t->options.levels_keys,
+                 .n = LS_TRACE_LEVELS,
+                 .ns = s->from_ns};
+
+    if (t->options.levels == NULL ||
+        !t->options.levels(t->options.context, s->thread, s->tag, c.values) ||
+        memcmp(t->levels, c.values, sizeof t->levels) == 0)
+        return;
+    memcpy(t->levels, c.values, sizeof t->levels);
+    put_counter(t, &c);
+}
+
 /* The names of the threads, in their order. */
 static void begin_file(ls_trace *t)
 {
@@ -206,7 +223,10 @@ void ls_trace_flush(ls_trace *t)
     pthread_mutex_unlock(&t->mutex);
 
     if (full->n_spans > 0 && !t->begun) begin_file(t);
-    for (int s = 0; s < full->n_spans; s++) put_span(t, &full->spans[s]);
+    for (int s = 0; s < full->n_spans; s++) {
+        put_levels(t, &full->spans[s]);
+        put_span(t, &full->spans[s]);
+    }
     for (int c = 0; t->begun && c < full->n_counters; c++) put_counter(t, &full->counters[c]);
     write_text(t);
     full->n_spans = full->n_counters = 0;

@@ -22,6 +22,7 @@ typedef struct ls_trace ls_trace;
 
 #define LS_TRACE_NAME_BYTES 64
 #define LS_TRACE_ARGS_BYTES 320
+#define LS_TRACE_LEVELS     3
 
 /* A span in words: its name, its category, and JSON members ("\"layer\":3") or "". */
 typedef struct ls_trace_words {
@@ -36,6 +37,11 @@ typedef struct ls_trace_options {
     uint64_t start_ns; /* the trace's zero */
     /* What a span's tag means; when it is written out. */
     void (*describe)(void *context, int thread, int64_t tag, ls_trace_words *words);
+    /* Levels that hold from the beginning of a span on; written as a counter when they change.  May
+     * be NULL; false: it has none. */
+    bool (*levels)(void *context, int thread, int64_t tag, double values[LS_TRACE_LEVELS]);
+    const char *levels_name;
+    const char *const *levels_keys; /* [LS_TRACE_LEVELS] */
     void *context;
 } ls_trace_options;
 
