@@ -157,7 +157,15 @@ static void check_backward(int64_t N, int64_t D, ls_dtype dtype, int accumulate)
     assert_close(dx, dtype, dx_d, N * D, D < 3 && !accumulate ? 0.1 : tolerance_of(dtype));
     assert_close(dw, LS_DTYPE_F32, dw_d, D, TOLERANCE_F32);
 
-    void *buffers[] = {x, w, dy, r, y, dx, dw, x_d, w_d, dy_d, dx_d, dw_d};
+    /* Without dw, of a frozen weight: the same dx. */
+    void *dx_alone = make_buffer(N * D, dtype), *dx_both = make_buffer(N * D, dtype);
+    RUN_OP(rmsnorm_backward, .dx = dx_both, .dw = dw, .dy = dy, .x = x, .w = w, .r = r, .N = N,
+           .D = D, .dtype = dtype);
+    RUN_OP(rmsnorm_backward, .dx = dx_alone, .dy = dy, .x = x, .w = w, .r = r, .N = N, .D = D,
+           .dtype = dtype);
+    assert_memory_equal(dx_alone, dx_both, (size_t)(N * D) * ls_dtype_bytes(dtype));
+
+    void *buffers[] = {x, w, dy, r, y, dx, dw, x_d, w_d, dy_d, dx_d, dw_d, dx_alone, dx_both};
     for (int64_t i = 0; i < COUNT_OF(buffers); i++) free_buffer(buffers[i]);
 }
 
