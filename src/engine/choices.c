@@ -79,13 +79,14 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
 }
 
 static ls_status measure_plan(const ls_decoder_options *options, const ls_placement *placement,
-                              ls_choices_cost *cost)
+                              const ls_hardware *hardware, ls_choices_cost *cost)
 {
     ls_decoder decoder;
     ls_plan plan;
+    const ls_ops *ops = hardware != NULL && hardware->ops != NULL ? hardware->ops : &ls_ops_cpu;
 
     LS_TRY(ls_decoder_build(options, &decoder));
-    const ls_status status = ls_plan_lower(&decoder.tape, placement, &ls_ops_cpu, &plan);
+    const ls_status status = ls_plan_lower(&decoder.tape, placement, ops, &plan);
     if (status == LS_OK) {
         const int64_t first = plan.segment_first[LS_SEGMENT_STEP];
         *cost = (ls_choices_cost){.flops = 0.0};
@@ -227,7 +228,7 @@ static ls_status settle(const ls_decoder_options *options, const ls_hardware *ha
         wish.cut = attempts[i].cut;
         LS_TRY(ls_placement_decide(machine, &wish, placement));
         LS_TRY(set_tiles(options, placement));
-        if (machine != NULL || cost != NULL) LS_TRY(measure_plan(options, placement, &measured));
+        if (machine != NULL || cost != NULL) LS_TRY(measure_plan(options, placement, hardware, &measured));
         if (machine == NULL) break;
         if (measured.place_bytes[LS_PLACE_HBM] <= hardware->available_bytes[LS_PLACE_HBM]) break;
     }
