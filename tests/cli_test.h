@@ -26,7 +26,9 @@
 #include "directory.h"
 #include "status.h"
 
+#ifndef PROGRAM
 #define PROGRAM LS_BINARY_DIR "/longspan"
+#endif
 
 #define assert_ok(call)                                                                            \
     do {                                                                                           \
