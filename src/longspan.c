@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "bench_ops.h"
 #include "convert.h"
+#include "device.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
@@ -61,21 +62,27 @@ void longspan_request_stop(void)
 void longspan_describe_build(char *text, size_t text_bytes)
 {
     const ls_ops *ops = &ls_ops_cpu;
+    bool has_gpu = false;
+    char cuda[128] = "no";
+#if LS_HAVE_CUDA
+    has_gpu = ls_device_probe_cuda() == LS_OK;
+    snprintf(cuda, sizeof cuda, "yes%s%s", has_gpu ? "" : ", but ", has_gpu ? "" : ls_error());
+#endif
     snprintf(text, text_bytes,
              "longspan %s\n"
              "built with        %s\n"
-             "devices           cpu\n"
+             "devices           %s\n"
              "OpenMP            %s\n"
              "oneDNN            %s\n"
              "hwloc             %s\n"
              "libnuma           %s\n"
-             "cuda              no\n"
+             "cuda              %s\n"
              "matmul bf16       %s\n"
              "matmul fp32       %s\n"
              "attention bf16    %s\n"
              "attention fp32    %s\n"
              "optimizer         adamw %s\n",
-             VERSION, LS_COMPILER,
+             VERSION, LS_COMPILER, has_gpu ? "cpu, cuda" : "cpu",
 #if LS_HAVE_OPENMP
              "yes",
 #else
@@ -96,7 +103,7 @@ void longspan_describe_build(char *text, size_t text_bytes)
 #else
              "no",
 #endif
-             ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
+             cuda, ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32),

@@ -27,7 +27,9 @@
 #include "record_schema.h"
 #include "status.h"
 
+#ifndef PROGRAM
 #define PROGRAM LS_BINARY_DIR "/longspan"
+#endif
 
 #define assert_ok(call)                                                                            \
     do {                                                                                           \

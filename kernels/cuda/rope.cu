@@ -44,7 +44,10 @@ template <typename Y, typename X> static ls_status rotate(void *stream, const ls
     const int64_t half = args->K / 2;
     const rope_shape shape = {args->heads, half, args->inverse ? -1.0f : 1.0f,
                               half % LS_EIGHT == 0 && ls_is_aligned(args->y, args->x, args->table)};
-    return ls_launch("rope", rope_kernel<Y, X>, ls_grid(args->N), LS_THREADS, 0, stream,
+    const int64_t units = args->heads * ls_ceil_div(half, LS_EIGHT);
+    const int64_t threads = ls_ceil_div(units, LS_WARP) * LS_WARP;
+    return ls_launch("rope", rope_kernel<Y, X>, ls_grid(args->N),
+                     static_cast<unsigned>(threads < LS_THREADS ? threads : +LS_THREADS), 0, stream,
                      static_cast<Y *>(args->y), static_cast<const X *>(args->x), args->table,
                      args->positions, shape);
 }

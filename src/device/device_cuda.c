@@ -598,7 +598,7 @@ ls_status ls_device_probe_cuda(void)
     int driver = 0, runtime = 0, count = 0;
 
     CUDA_TRY(cudaDriverGetVersion(&driver), "driver version");
-    if (driver == 0) return LS_FAIL(LS_ERR_UNSUPPORTED, "no NVIDIA driver on this machine");
+    if (driver == 0) return LS_FAIL(LS_ERR_UNSUPPORTED, "the CUDA runtime finds no driver");
     CUDA_TRY(cudaRuntimeGetVersion(&runtime), "runtime version");
     if (driver / 1000 < runtime / 1000)
         return LS_FAIL(LS_ERR_UNSUPPORTED,

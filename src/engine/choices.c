@@ -185,6 +185,12 @@ static const struct {
 
 enum { N_ATTEMPTS = sizeof attempts / sizeof attempts[0] };
 
+/* Of the device that would run: workspaces differ. */
+static const ls_ops *ops_of(const ls_hardware *hardware)
+{
+    return hardware != NULL && hardware->ops != NULL ? hardware->ops : &ls_ops_cpu;
+}
+
 /* The first placement of a wish that fits device memory, or the last, and what the plan then takes.
  */
 static ls_status settle_on_device(const ls_decoder *decoder, const ls_hardware *hardware,
@@ -196,7 +202,7 @@ static ls_status settle_on_device(const ls_decoder *decoder, const ls_hardware *
         wish.cut = attempts[i].cut;
         LS_TRY(ls_placement_decide(hardware->topology, &wish, placement));
         LS_TRY(set_tiles(&decoder->options, placement));
-        LS_TRY(ls_plan_measure(&decoder->tape, placement, &ls_ops_cpu, cost));
+        LS_TRY(ls_plan_measure(&decoder->tape, placement, ops_of(hardware), cost));
         if (cost->place_bytes[LS_PLACE_HBM] <= hardware->available_bytes[LS_PLACE_HBM]) break;
     }
     return LS_OK;
@@ -218,7 +224,7 @@ static ls_status settle(const ls_decoder_options *options, const ls_hardware *ha
     LS_TRY(ls_decoder_build(options, &decoder));
     const ls_status status =
         has_device ? settle_on_device(&decoder, hardware, *wish, placement, &measured)
-                   : ls_plan_measure(&decoder.tape, placement, &ls_ops_cpu, &measured);
+                   : ls_plan_measure(&decoder.tape, placement, ops_of(hardware), &measured);
     ls_decoder_free(&decoder);
     if (status == LS_OK && cost != NULL) *cost = measured;
     return status;

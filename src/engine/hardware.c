@@ -6,8 +6,29 @@
 
 #include "host_memory.h"
 
-/* This build computes on the CPU. */
-#define USE_GPU false
+#if LS_HAVE_CUDA
+#include "cuda/cuda_ops.h"
+#endif
+
+/* LS_OK if this build and this machine's driver have a GPU to compute on, else why not. */
+static ls_status probe_gpu(void)
+{
+#if LS_HAVE_CUDA
+    return ls_device_probe_cuda();
+#else
+    return LS_FAIL(LS_ERR_UNSUPPORTED, "this build has no CUDA device");
+#endif
+}
+
+static void use_device(ls_hardware *h)
+{
+    h->ops = &ls_ops_cpu;
+#if LS_HAVE_CUDA
+    if (!h->use_gpu) return;
+    h->ops = &ls_ops_cuda;
+    h->open_device = ls_device_open_cuda;
+#endif
+}
 
 static void read_throttle(const ls_profile *profile, ls_hardware *h)
 {
@@ -34,9 +55,8 @@ static ls_status merge(const ls_profile *profile, const char *reason, ls_hardwar
 
 static void note_unused(const ls_unit *gpu, ls_hardware *h)
 {
-    snprintf(h->note, sizeof h->note,
-             "GPU %s (%s) found, but this build has no CUDA device: computing on the CPU",
-             gpu->name, gpu->model[0] != '\0' ? gpu->model : "model unknown");
+    snprintf(h->note, sizeof h->note, "GPU %s (%s) found, but %s: computing on the CPU", gpu->name,
+             gpu->model[0] != '\0' ? gpu->model : "model unknown", ls_error());
 }
 
 static ls_status choose(ls_hardware *h)
@@ -46,7 +66,8 @@ static ls_status choose(ls_hardware *h)
 
     LS_TRY(ls_topology_discover(NULL, &h->topology));
     const ls_unit *gpu = ls_topology_find_real_gpu(h->topology);
-    if (gpu != NULL && !USE_GPU) {
+    h->use_gpu = gpu != NULL && probe_gpu() == LS_OK;
+    if (gpu != NULL && !h->use_gpu) {
         note_unused(gpu, h);
         snprintf(reason, sizeof reason, "chosen by auto: %s", h->note);
         LS_TRY(ls_profile_read("cpu", &profile));
@@ -75,10 +96,14 @@ static ls_status open_profile(const ls_profile *profile, bool to_run, ls_hardwar
     }
     LS_TRY(ls_topology_discover(NULL, &h->topology));
     LS_TRY(merge(profile, "the run file names it", h));
+    h->use_gpu = probe_gpu() == LS_OK;
+    if (h->use_gpu) return LS_OK;
+    char why[LS_HARDWARE_REASON_BYTES];
+    snprintf(why, sizeof why, "%s", ls_error());
     return LS_FAIL(LS_ERR_UNSUPPORTED,
-                   "hardware: %s: this build computes on the CPU only; allowed now: auto, cpu, "
-                   "emulated-gh200, emulated-h200-pcie (longspan plan takes any)",
-                   profile->name);
+                   "hardware: %s: %s; allowed now: auto, cpu, emulated-gh200, emulated-h200-pcie "
+                   "(longspan plan takes any)",
+                   profile->name, why);
 }
 
 /* ---- room ----------------------------------------------------------------------------------- */
@@ -224,7 +249,8 @@ ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)
         ls_hardware_close(&opened);
         return status;
     }
-    ls_hardware_find_room("", USE_GPU, &opened);
+    ls_hardware_find_room("", opened.use_gpu, &opened);
+    use_device(&opened);
     *hardware = opened;
     return LS_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef LS_HARDWARE_H
 #define LS_HARDWARE_H
 
+#include "device.h"
 #include "plan.h"
 #include "profile.h"
 
@@ -16,6 +17,9 @@ typedef struct ls_hardware {
     char profile[LS_NAME_BYTES];
     bool has_device; /* there is device memory that this build can use, or could on that machine */
     bool emulated;   /* it is carved from host memory */
+    bool use_gpu;    /* it is a GPU of this machine, which computes */
+    ls_device_opener *open_device;            /* that opens it; NULL: the CPU */
+    const ls_ops *ops;                        /* that will run */
     bool is_elsewhere;                        /* not this machine: good for plans only */
     double in_bytes_per_s, out_bytes_per_s;   /* throttled copies; 0: as fast as they go */
     uint64_t available_bytes[LS_PLACE_COUNT]; /* a snapshot; UINT64_MAX: not known to be limited */

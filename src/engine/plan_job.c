@@ -40,7 +40,7 @@ static ls_status show_plan(const plan_job *job, const ls_choices *choices,
     ls_plan_report report;
     ls_plan plan;
 
-    LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, &ls_ops_cpu, &plan));
+    LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, job->hardware.ops, &plan));
     ls_status status =
         ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, &report);
     if (status == LS_OK) status = add_nearest(job, &report);

@@ -333,6 +333,7 @@ static ls_status open_parts(ls_trainer *t)
 
     if (hardware != NULL) {
         memcpy(limits.place_bytes, hardware->available_bytes, sizeof limits.place_bytes);
+        instance.open_device = hardware->open_device;
         instance.placement = &t->choices.placement;
         instance.limits = &limits;
         instance.in_bytes_per_s = hardware->in_bytes_per_s;

@@ -1,0 +1,201 @@
+/*
+ * bench_cuda.c - rates of the CUDA device: links, memory-bound ops, matmul, attention.
+ *
+ *     bench_cuda [SCALE]    SCALE 1: sizes of a 7B model (default); 0: tiny, to see that it works
+ *
+ * One line of JSON for each measurement on stdout: what, shape, seconds, rate, and the rate that
+ * the published peaks of an H200 allow.  The fastest of a few rounds counts.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+#define HBM_BYTES_PER_S 4.8e12   /* H200 */
+#define BF16_FLOPS      989.4e12 /* dense */
+#define FP32_FLOPS      66.9e12  /* what the plain attention kernels use */
+
+enum { COMPUTE, IN, OUT, N_LANES, ROUNDS = 3 };
+
+typedef struct bench {
+    ls_device *device;
+    char *memory, *host;
+    uint64_t bytes;
+} bench;
+
+static void check(ls_status status)
+{
+    if (status == LS_OK) return;
+    fprintf(stderr, "bench_cuda: %s\n", ls_error());
+    exit(1);
+}
+
+static double busy(const bench *b, int lane)
+{
+    return 1e-9 * (double)ls_device_stats(b->device, lane).busy_ns;
+}
+
+static void sync_lanes(const bench *b)
+{
+    int64_t failed;
+    check(ls_device_sync(b->device, &failed));
+}
+
+static void print_rate(const char *what, const char *shape, double seconds, double amount,
+                       double peak)
+{
+    printf(
+        "{\"what\": \"%s\", \"shape\": \"%s\", \"seconds\": %.6g, \"rate\": %.4g, \"peak\": %.4g, "
+        "\"of_peak\": %.3f}\n",
+        what, shape, seconds, amount / seconds, peak, amount / seconds / peak);
+    fflush(stdout);
+}
+
+/* ---- ops ------------------------------------------------------------------------------------ */
+
+static double time_op(const bench *b, ls_op op, const ls_op_args *args)
+{
+    double best = INFINITY;
+    for (int round = 0; round < ROUNDS + 1; round++) { /* the first finds algorithms */
+        const double before = busy(b, COMPUTE);
+        check(ls_device_submit_op(b->device, COMPUTE, round, op, args));
+        sync_lanes(b);
+        const double seconds = busy(b, COMPUTE) - before;
+        if (round > 0 && seconds < best) best = seconds;
+    }
+    return best > 0.0 ? best : 1e-9;
+}
+
+static void bench_add(const bench *b, int64_t n)
+{
+    char *const m = b->memory, shape[64];
+    const ls_op_args args = {.add = {m, m + 2 * n, m + 4 * n, n, LS_DTYPE_BF16}};
+    snprintf(shape, sizeof shape, "n %lld", (long long)n);
+    print_rate("add", shape, time_op(b, LS_OP_add, &args), 6.0 * (double)n, HBM_BYTES_PER_S);
+}
+
+static void bench_norm(const bench *b, int64_t N, int64_t D)
+{
+    char *const m = b->memory, shape[64];
+    const ls_op_args args = {.rmsnorm_forward = {.y = m,
+                                                 .x = m + 2 * N * D,
+                                                 .w = m + 4 * N * D,
+                                                 .r = (float *)(void *)(m + 4 * N * D + 4 * D),
+                                                 .N = N,
+                                                 .D = D,
+                                                 .eps = 1e-5f,
+                                                 .dtype = LS_DTYPE_BF16}};
+    snprintf(shape, sizeof shape, "N %lld D %lld", (long long)N, (long long)D);
+    print_rate("rmsnorm_forward", shape, time_op(b, LS_OP_rmsnorm_forward, &args),
+               4.0 * (double)N * (double)D, HBM_BYTES_PER_S);
+}
+
+static void bench_matmul(const bench *b, int64_t M, int64_t N, int64_t K, bool gradient)
+{
+    char *const m = b->memory, shape[96];
+    ls_op_args args = {.matmul = {.M = M,
+                                  .N = N,
+                                  .K = K,
+                                  .trans_a = gradient,
+                                  .trans_b = !gradient,
+                                  .accumulate = gradient,
+                                  .ab_dtype = LS_DTYPE_BF16,
+                                  .c_dtype = gradient ? LS_DTYPE_F32 : LS_DTYPE_BF16}};
+    args.matmul.c = m;
+    args.matmul.a = m + 4 * M * N;
+    args.matmul.b = m + 4 * M * N + 2 * M * K;
+    args.matmul.workspace = m + 4 * M * N + 2 * M * K + 2 * K * N;
+    snprintf(shape, sizeof shape, "M %lld N %lld K %lld%s", (long long)M, (long long)N,
+             (long long)K, gradient ? " dW" : "");
+    print_rate("matmul", shape, time_op(b, LS_OP_matmul, &args),
+               2.0 * (double)M * (double)N * (double)K, BF16_FLOPS);
+}
+
+/* The last block of S tokens against all of them: 28 heads, 4 of keys, width 128. */
+static void bench_attention(const bench *b, int64_t S, int64_t N)
+{
+    char *at = b->memory, shape[64];
+    ls_op_args args = {.attention_forward = {.N = N,
+                                             .M = S,
+                                             .H = 28,
+                                             .G = 4,
+                                             .K = 128,
+                                             .q_start = S - N,
+                                             .scale = 0.088f,
+                                             .last = 1,
+                                             .dtype = LS_DTYPE_BF16}};
+    ls_attention_forward_args *a = &args.attention_forward;
+    const int64_t rows = N * a->H * a->K, keys = S * a->G * a->K;
+    a->q = at, a->k = at + 2 * rows, a->v = at + 2 * rows + 2 * keys;
+    a->o = at + 2 * rows + 4 * keys;
+    a->lse = (float *)(void *)(at + 4 * rows + 4 * keys);
+    a->doc_start = (int64_t *)(void *)(at + 4 * rows + 4 * keys + 4 * N * a->H);
+    snprintf(shape, sizeof shape, "S %lld N %lld", (long long)S, (long long)N);
+    print_rate("attention_forward", shape, time_op(b, LS_OP_attention_forward, &args),
+               ls_op_flops(LS_OP_attention_forward, &args, 0.0), FP32_FLOPS);
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+static void bench_link(const bench *b, const char *what, bool in, bool out, uint64_t bytes)
+{
+    double best = INFINITY;
+    char shape[64];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const double before_in = busy(b, IN), before_out = busy(b, OUT);
+        if (in) check(ls_device_submit_copy(b->device, IN, 1, b->memory, b->host, bytes));
+        if (out)
+            check(ls_device_submit_copy(b->device, OUT, 2, b->host + bytes, b->memory + bytes,
+                                        bytes));
+        sync_lanes(b);
+        const double took_in = busy(b, IN) - before_in, took_out = busy(b, OUT) - before_out;
+        const double seconds = took_in > took_out ? took_in : took_out;
+        if (seconds < best) best = seconds;
+    }
+    snprintf(shape, sizeof shape, "%llu bytes", (unsigned long long)bytes);
+    print_rate(what, shape, best > 0.0 ? best : 1e-9, (double)bytes * (in + out), 450e9);
+}
+
+int main(int argc, char **argv)
+{
+    const bool full = argc < 2 || atoi(argv[1]) != 0;
+    const int64_t rows = full ? 16384 : 64, width = full ? 3584 : 64, ffn = full ? 18944 : 96;
+    const uint64_t link_bytes = full ? UINT64_C(1) << 30 : 1 << 16;
+    const ls_device_options options = {
+        .n_lanes = N_LANES, .lane_threads = {1, 1, 1}, .lane_on_gpu = {true, true, true}};
+    bench b = {.bytes = full ? UINT64_C(8) << 30 : UINT64_C(32) << 20};
+    void *memory;
+
+    if (ls_device_probe_cuda() != LS_OK) {
+        fprintf(stderr, "bench_cuda: skipped: %s\n", ls_error());
+        return 77;
+    }
+    check(ls_device_open_cuda(&options, &b.device));
+    check(ls_device_reserve(b.device, b.bytes, &memory));
+    b.memory = memory;
+    b.host = calloc(2, link_bytes);
+    if (b.host == NULL) return 1;
+    check(ls_device_attach(b.device, b.host, 2 * link_bytes));
+    const ls_op_args zero = {.zero = {memory, (int64_t)b.bytes}};
+    check(ls_device_submit_op(b.device, COMPUTE, 0, LS_OP_zero, &zero));
+    sync_lanes(&b);
+
+    bench_link(&b, "copy in", true, false, link_bytes);
+    bench_link(&b, "copy out", false, true, link_bytes);
+    bench_link(&b, "copy both", true, true, link_bytes);
+    bench_add(&b, rows * width);
+    bench_norm(&b, rows, width);
+    bench_matmul(&b, rows, width, width, false);
+    bench_matmul(&b, rows, ffn, width, false);
+    bench_matmul(&b, ffn, width, rows, true);
+    for (int64_t S = full ? 8192 : 64; S <= (full ? 131072 : 128); S *= full ? 4 : 2)
+        bench_attention(&b, S, full ? 2048 : 32);
+    ls_device_close(b.device);
+    free(b.host);
+    return 0;
+}

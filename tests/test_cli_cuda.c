@@ -1,0 +1,81 @@
+/*
+ * test_cli_cuda.c - the whole program on the emulated GPU: `hardware: auto` finds it by the test's
+ * driver, trains with the CPU's losses, and stops and resumes to the same bits.
+ */
+#define PROGRAM LS_BINARY_DIR "/longspan_emulated"
+#include "cli_test.h"
+
+#include <math.h>
+
+#include <cjson/cJSON.h>
+
+#include "json.h"
+
+enum { STEPS = 3 };
+
+static const char *const short_run[] = {"--set", "sequence.tokens=32", "--set", "steps=3"};
+
+static void train(const char *hardware, const char *output)
+{
+    const char *const place = at("output=%s", output);
+    const size_t folder = strlen(scratch) + 1; /* at() is for paths; here only a place for text */
+    RUN(0, "train", "run.yaml", "--quiet", "--hardware", hardware, "--set", place + folder,
+        short_run[0], short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3");
+}
+
+/* The loss of each step, from the record. */
+static void read_losses(const char *output, double losses[STEPS])
+{
+    FILE *file = fopen(at("%s/record.jsonl", output), "r");
+    char line[8192];
+
+    assert_non_null(file);
+    for (int i = 0; i < STEPS; i++) losses[i] = (double)NAN;
+    while (fgets(line, sizeof line, file) != NULL) {
+        cJSON *json = cJSON_Parse(line);
+        const cJSON *step = cJSON_GetObjectItem(json, "step");
+        const cJSON *loss = cJSON_GetObjectItem(json, "loss");
+        if (cJSON_IsNumber(loss) && cJSON_IsNumber(step) && step->valueint <= STEPS)
+            losses[step->valueint - 1] = loss->valuedouble;
+        cJSON_Delete(json);
+    }
+    fclose(file);
+}
+
+static void test_auto_trains_on_the_gpu(void **state)
+{
+    double on_gpu[STEPS], on_cpu[STEPS];
+
+    (void)state;
+    train("auto", "gpu");
+    train("cpu", "host");
+    read_losses("gpu", on_gpu);
+    read_losses("host", on_cpu);
+    for (int i = 0; i < STEPS; i++) assert_true(fabs(on_gpu[i] / on_cpu[i] - 1.0) < 2e-3);
+    assert_non_null(strstr(RUN(0, "--version")->out, "devices           cpu, cuda"));
+}
+
+static void test_stop_and_resume(void **state)
+{
+    (void)state;
+    RUN(75, "train", "run.yaml", "--quiet", "--stop-after", "1", "--set", "output=stopped",
+        short_run[0], short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3");
+    RUN(0, "train", "run.yaml", "--quiet", "--resume", "--set", "output=stopped", short_run[0],
+        short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3");
+    assert_same_run("gpu", "stopped", STEPS);
+}
+
+static int make_driver(void **state)
+{
+    if (setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1) != 0) return -1;
+    return make_scratch(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_auto_trains_on_the_gpu),
+        cmocka_unit_test(test_stop_and_resume),
+    };
+    return cmocka_run_group_tests(tests, make_driver, remove_scratch);
+}
