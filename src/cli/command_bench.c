@@ -5,35 +5,56 @@
 #include "commands.h"
 
 static const char help[] =
-    "usage: longspan bench [links] [--json] [--save FILE.yaml] [--hardware PROFILE] [--bytes N]\n"
+    "usage: longspan bench [links|optimizer] [--json] [--save FILE.yaml] [--hardware PROFILE]\n"
+    "                      [--bytes N]\n"
     "\n"
-    "Measure this machine.  links: each host memory from the cores beside it (read, write, copy "
-    "and\n"
-    "the optimizer's read-modify-write by number of threads, latency; with and without huge "
-    "pages),\n"
-    "and the copies between host and device memory.  Let nothing else run meanwhile.\n"
+    "Measure this machine.  Let nothing else run meanwhile.\n"
     "\n"
-    "  --save FILE.yaml    write the profile in use with the measured figures, under the file's\n"
-    "                      name; elsewhere it is taken as --hardware FILE.yaml\n"
-    "  --hardware PROFILE  what to start from: auto (the default), a name, or a file; an emulated\n"
-    "                      profile has its throttled copies measured\n"
-    "  --bytes N           of a buffer, such as 1GiB; by default four times the last-level cache\n"
+    "  links               each host memory from the cores beside it (read, write, copy and the\n"
+    "                      optimizer's read-modify-write by number of threads, latency; with and\n"
+    "                      without huge pages), and the copies between host and device memory\n"
+    "  optimizer           the AdamW update against a loop with the same traffic and no "
+    "arithmetic\n"
+    "\n"
+    "  --save FILE.yaml    links: write the profile in use with the measured figures, under the\n"
+    "                      file's name; elsewhere it is taken as --hardware FILE.yaml\n"
+    "  --hardware PROFILE  links: what to start from: auto (the default), a name, or a file; an\n"
+    "                      emulated profile has its throttled copies measured\n"
+    "  --bytes N           of a buffer, such as 1GiB; by default four times the last-level cache,\n"
+    "                      or 16 for each of 256M parameters\n"
     "  --json, --quiet, --help\n"
     "\n"
     "example: longspan bench links --save this-node.yaml\n";
 
-/* What is to be measured; the contract has more than this version. */
-static int check_what(const arguments *parsed)
-{
-    static const char *const later[] = {"ops", "optimizer", "disk", "all"};
+typedef int bench_function(const longspan_bench_options *options, FILE *file);
 
-    if (parsed->n_paths > 1) return usage_error("bench", "takes no '%s'", parsed->paths[1]);
-    const char *what = parsed->n_paths == 1 ? parsed->paths[0] : "links"; /* all there is */
-    if (strcmp(what, "links") == 0) return 0;
+/* What is to be measured; NULL after a message.  The contract has more than this version. */
+static bench_function *choose_bench(const arguments *parsed, const longspan_bench_options *bench)
+{
+    static const char *const later[] = {"ops", "disk", "all"};
+    const char *what = parsed->n_paths > 0 ? parsed->paths[0] : "links";
+
+    if (parsed->n_paths > 1) {
+        usage_error("bench", "takes no '%s'", parsed->paths[1]);
+        return NULL;
+    }
+    if (strcmp(what, "links") == 0) return longspan_bench_links;
+    if (strcmp(what, "optimizer") == 0) {
+        const char *unused = bench->save != NULL                    ? "--save"
+                             : strcmp(bench->hardware, "auto") != 0 ? "--hardware"
+                                                                    : NULL;
+        if (unused == NULL) return longspan_bench_optimizer;
+        usage_error("bench", "%s: only links has a profile", unused);
+        return NULL;
+    }
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
-        if (strcmp(what, later[i]) == 0)
-            return usage_error("bench", "'%s' is not in this version; allowed now: links", what);
-    return usage_error("bench", "no benchmark '%s'; allowed now: links", what);
+        if (strcmp(what, later[i]) == 0) {
+            usage_error("bench", "'%s' is not in this version; allowed now: links, optimizer",
+                        what);
+            return NULL;
+        }
+    usage_error("bench", "no benchmark '%s'; allowed now: links, optimizer", what);
+    return NULL;
 }
 
 static int run(int argc, char **argv)
@@ -51,13 +72,14 @@ static int run(int argc, char **argv)
     if (failed) return failed;
     if (parsed.help) return print_help(&command_bench);
     if (parsed.run.n_sets > 0) return usage_error("bench", "--set: there is no run file here");
-    failed = check_what(&parsed);
-    if (failed) return failed;
+    bench_function *measure = choose_bench(&parsed, &bench);
+    if (measure == NULL) return EXIT_USAGE;
     bench.json = parsed.json;
     bench.quiet = parsed.run.quiet;
 
-    const int result = longspan_bench_links(&bench, stdout);
+    const int result = measure(&bench, stdout);
     return result != 0 ? report_result(&parsed, result) : EXIT_DONE;
 }
 
-const command command_bench = {"bench", "measure this machine: memory and links", help, run};
+const command command_bench = {"bench", "measure this machine: memory, links, the optimizer", help,
+                               run};
