@@ -281,12 +281,27 @@ static ls_status take_saves(const ls_run_config *config, const ls_model_config *
     return LS_OK;
 }
 
+int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware *hardware)
+{
+    const ls_topology *t = hardware != NULL ? hardware->topology : NULL;
+
+    if (config->optimizer_threads > 0) return (int)config->optimizer_threads;
+    for (int p = 0; t != NULL && p < t->n_places; p++) {
+        const ls_place *place = &t->places[p];
+        const bool is_ours = hardware->host_node < 0 || place->numa_node == hardware->host_node;
+        if (place->kind == LS_PLACE_HOST && is_ours &&
+            place->best_threads.source == LS_SOURCE_MEASURED)
+            return (int)place->best_threads.value;
+    }
+    return 0;
+}
+
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
 {
     const int64_t T = config->sequence_tokens * config->sequences;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
-                       .optimizer_threads = (int)config->optimizer_threads};
+                       .optimizer_threads = ls_choices_optimizer_threads(config, hardware)};
 
     made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
     made.query_block = smaller(made.query_block, T);
