@@ -464,6 +464,10 @@ const char *ls_cpu_attention_kernel_name(ls_dtype dtype);
 const char *ls_cpu_matmul_kernel_name(ls_dtype dtype);
 const char *ls_cpu_adamw_kernel_name(void);
 
+/* The loads and stores of ls_cpu_adamw() by the same threads without its arithmetic: what its speed
+ * is compared with.  Leaves nonsense in w, lo, m and v; needs fp32 moments. */
+void ls_cpu_adamw_traffic(const ls_adamw_args *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,7 +34,30 @@ require_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
 }
 
+# require_architecture NAME: lets dpkg install packages of this other architecture too.
+require_architecture() {
+    local -a root=()
+    if dpkg --print-foreign-architectures | grep -qx "$1" || dpkg --print-architecture | grep -qx "$1"
+    then
+        return 0
+    fi
+    if [[ $(id -u) -ne 0 ]]; then
+        if ! sudo -n true 2>/dev/null; then
+            echo "this needs root; please run, then start again: sudo dpkg --add-architecture $1" >&2
+            exit 1
+        fi
+        root=(sudo -n)
+    fi
+    "${root[@]}" dpkg --add-architecture "$1"
+}
+
 # What a build of the longspan binary needs, its optional parts included.
 # shellcheck disable=SC2034  # used by those who source this
 build_packages=(gcc libc6-dev cmake ninja-build pkg-config libyaml-dev libcjson-dev libdnnl-dev
     libhwloc-dev libnuma-dev)
+
+# What the cross-build for aarch64 needs besides, and to run it.  Ubuntu has the :arm64 ones on
+# another server than those of x86, which must have been added to the sources by hand.
+# shellcheck disable=SC2034
+aarch64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libgomp1:arm64
+    libyaml-dev:arm64 libcjson-dev:arm64 libhwloc-dev:arm64 libnuma-dev:arm64 libcmocka-dev:arm64)

@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "bench_ops.h"
+#include "bench_optimizer.h"
 #include "convert.h"
 #include "device.h"
 #include "directory.h"
@@ -140,6 +141,15 @@ int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
     return status;
 }
 
+static ls_status read_bytes(const longspan_bench_options *options, uint64_t *bytes)
+{
+    if (options->bytes != NULL &&
+        (ls_text_parse_bytes(options->bytes, bytes) != LS_OK || *bytes < LS_BUFFER_BYTES_MIN))
+        return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
+                       options->bytes);
+    return LS_OK;
+}
+
 int longspan_bench_links(const longspan_bench_options *options, FILE *file)
 {
     ls_bench_options bench = {.hardware = options->hardware,
@@ -147,10 +157,7 @@ int longspan_bench_links(const longspan_bench_options *options, FILE *file)
                               .json = options->json,
                               .quiet = options->quiet};
 
-    if (options->bytes != NULL && (ls_text_parse_bytes(options->bytes, &bench.bytes) != LS_OK ||
-                                   bench.bytes < LS_BUFFER_BYTES_MIN))
-        return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
-                       options->bytes);
+    LS_TRY(read_bytes(options, &bench.bytes));
     return ls_job_bench_links(&bench, file);
 }
 
@@ -161,6 +168,14 @@ int longspan_bench_ops(const longspan_bench_options *options, FILE *file)
                                     .json = options->json,
                                     .quiet = options->quiet};
     return ls_job_bench_ops(&bench, file);
+}
+
+int longspan_bench_optimizer(const longspan_bench_options *options, FILE *file)
+{
+    ls_bench_optimizer_options bench = {.json = options->json, .quiet = options->quiet};
+
+    LS_TRY(read_bytes(options, &bench.bytes));
+    return ls_job_bench_optimizer(&bench, file);
 }
 
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)

@@ -93,6 +93,13 @@ int longspan_bench_links(const longspan_bench_options *options, FILE *file);
  */
 int longspan_bench_ops(const longspan_bench_options *options, FILE *file);
 
+/*
+ * Measure the AdamW update against a loop with the same memory traffic and no arithmetic, by number
+ * of threads, and write the result to file.  bytes: of the parameters' state, 16 for each; NULL:
+ * 256 Mi parameters or what half of the free memory holds.  Neither hardware nor save is used.
+ */
+int longspan_bench_optimizer(const longspan_bench_options *options, FILE *file);
+
 /* ---- plan ---------------------------------------------------------------------------------- */
 
 typedef enum longspan_plan_format {

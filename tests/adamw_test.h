@@ -59,8 +59,8 @@ static inline void *make_zeros(int64_t n, ls_dtype dtype)
     return data;
 }
 
-/* Weights in [-1, 1), moments of zero, a gradient of NaN. */
-static inline parameter make_parameter(int64_t n, formats f, uint64_t seed)
+/* These weights, moments of zero, a gradient of NaN. */
+static inline parameter make_parameter(int64_t n, formats f, const float *weights)
 {
     const ls_dtype m_dtype = ls_moments_dtype(f.moments);
     parameter p = {.n = n,
@@ -70,8 +70,7 @@ static inline parameter make_parameter(int64_t n, formats f, uint64_t seed)
 
     p.w = make_buffer(n, f.dtype);
     if (f.dtype == LS_DTYPE_BF16) p.lo = make_buffer(n, LS_DTYPE_I16);
-    for (int64_t i = 0; i < n; i++)
-        put_master(&p, i, (float)(2.0 * ls_rng_uniform(seed, 76, (uint64_t)i) - 1.0));
+    for (int64_t i = 0; i < n; i++) put_master(&p, i, weights[i]);
     p.m = make_zeros(p.n_moments, m_dtype);
     p.v = make_zeros(p.n_moments, m_dtype);
     if (p.n_scales > 0) {
@@ -79,6 +78,15 @@ static inline parameter make_parameter(int64_t n, formats f, uint64_t seed)
         p.v_scale = make_zeros(p.n_scales, LS_DTYPE_F32);
     }
     p.g = make_buffer(n, f.g_dtype);
+    return p;
+}
+
+/* Weights in [-1, 1). */
+static inline parameter make_noisy_parameter(int64_t n, formats f, uint64_t seed)
+{
+    float *weights = make_noise(n, LS_DTYPE_F32, seed, 1.0);
+    const parameter p = make_parameter(n, f, weights);
+    free_buffer(weights);
     return p;
 }
 

@@ -107,8 +107,8 @@ static inline void open_model_as(model *m, const ls_decoder_options *options,
     *m->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
     for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {
         const ls_param *p = &m->instance.decoder.params[i];
-        const int32_t moments[] = {p->m, p->v};
-        for (int s = 0; s < 2; s++)
+        const int32_t moments[] = {p->m, p->v, p->m_scale, p->v_scale};
+        for (int s = 0; s < 4; s++)
             if (moments[s] >= 0)
                 memset(ls_instance_tensor(&m->instance, moments[s]), 0,
                        ls_tensor_bytes(&m->instance.decoder.tape.tensors[moments[s]]));

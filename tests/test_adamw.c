@@ -107,7 +107,7 @@ static void check_length(int64_t n, formats f)
                      .weight_decay = 0.1f,
                      .lr_scale = 0.75f,
                      .clip_norm = 1.0f};
-    parameter p = make_parameter(n, f, 1);
+    parameter p = make_noisy_parameter(n, f, 1);
     element *e = malloc((size_t)(n + 1) * sizeof *e);
     ls_update_control control = make_control(h.lr);
 
@@ -149,7 +149,7 @@ static double distance_of_moves(step_function *reference, int steps, double g_sc
     const int64_t n = 101;
     hyper h = usual;
     h.weight_decay = decay;
-    parameter p = make_parameter(n, plain(LS_DTYPE_BF16), 3);
+    parameter p = make_noisy_parameter(n, plain(LS_DTYPE_BF16), 3);
     element *e = malloc((size_t)n * sizeof *e);
     double *moved = make_doubles(n), *expected = make_doubles(n);
     ls_update_control control = make_control(1e-3);
@@ -212,7 +212,7 @@ static void check_double(ls_dtype dtype, int64_t n, int64_t start, double g_scal
                      .eps = 1e-8f,
                      .weight_decay = 0.1f,
                      .lr_scale = 1.0f};
-    parameter p = make_parameter(n, plain(dtype), 3);
+    parameter p = make_noisy_parameter(n, plain(dtype), 3);
     wide_element *e = malloc((size_t)(n + 1) * sizeof *e);
     double *moved = make_doubles(n), *expected = make_doubles(n);
     double *m = make_doubles(n), *v = make_doubles(n);
@@ -262,7 +262,7 @@ static void denormals_do_no_harm(void **state)
     const hyper h = usual;
     FOR_EACH_KERNEL(kernel)
     {
-        parameter p = make_parameter(67, plain(LS_DTYPE_F32), 4);
+        parameter p = make_noisy_parameter(67, plain(LS_DTYPE_F32), 4);
         parameter before = copy_parameter(&p);
         ls_update_control control = make_control(1e-3);
         for (int step = 0; step < 3; step++) {
@@ -297,7 +297,7 @@ static void small_updates_are_not_lost(void **state)
 {
     (void)state;
     const hyper h = usual;
-    parameter p = make_parameter(1, plain(LS_DTYPE_BF16), 5);
+    parameter p = make_noisy_parameter(1, plain(LS_DTYPE_BF16), 5);
     put_master(&p, 0, 1.0f);
     ((float *)p.g)[0] = 1.0f;
     ls_update_control control = make_control(1e-5);
@@ -317,7 +317,7 @@ static void check_skip(formats f, double bad_sum)
 {
     const int64_t n = 4133;
     const hyper h = usual;
-    parameter p = make_parameter(n, f, 7);
+    parameter p = make_noisy_parameter(n, f, 7);
     ls_update_control control = make_control(1e-2);
     fill_noise(p.g, n, f.g_dtype, 7, 1.0);
     finish_norm(&control, 1.0, &h);

@@ -27,6 +27,7 @@ typedef struct subject {
 } subject;
 
 static size_t n_train_tokens = 200;
+static const char *moments = "fp32"; /* of the next subject */
 
 static void open_subject(subject *s, const char *output, const char *precision, const char *frozen)
 {
@@ -40,8 +41,8 @@ static void open_subject(subject *s, const char *output, const char *precision, 
              "model: model.yaml\nprecision: %s\noutput: %s\nsteps: 99\n"
              "data: {train: %s, format: raw-u16}\nsequence: {tokens: 16}\nbatch: {sequences: 1}\n"
              "memory: {threads: {compute: 1, optimizer: 1}}\ncheckpoint: {keep: 2}\n"
-             "optimizer: {lr: 1e-3, groups: [{match: \"%s\", frozen: %s}]}\n",
-             precision, at(output), at("train"), frozen != NULL ? frozen : "*",
+             "optimizer: {lr: 1e-3, moments: %s, groups: [{match: \"%s\", frozen: %s}]}\n",
+             precision, at(output), at("train"), moments, frozen != NULL ? frozen : "*",
              frozen != NULL ? "true" : "false");
     memset(s, 0, sizeof *s);
     assert_ok(ls_run_config_parse(at("run.yaml"), text, strlen(text), NULL, 0, &s->config));
@@ -259,12 +260,18 @@ static void assert_newest(subject *s, int version)
 static void test_save_while_training(void **state)
 {
     static const struct {
-        const char *precision, *frozen;
-    } cases[] = {{"bf16", NULL}, {"fp32", NULL}, {"bf16", "model.layers.0.*"}};
+        const char *precision, *frozen, *moments;
+    } cases[] = {{"bf16", NULL, "fp32"},
+                 {"fp32", NULL, "fp32"},
+                 {"bf16", "model.layers.0.*", "fp32"},
+                 {"bf16", NULL, "bf16"},
+                 {"bf16", "model.layers.0.*", "q8"},
+                 {"fp32", NULL, "q4"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         subject s;
+        moments = cases[i].moments;
         open_subject(&s, "run", cases[i].precision, cases[i].frozen);
         for (int version = 1; version <= 4; version++) {
             assert_ok(save(&s, version));
@@ -274,6 +281,41 @@ static void test_save_while_training(void **state)
         assert_ok(ls_directory_remove(s.config.output));
         close_subject(&s);
     }
+    moments = "fp32";
+}
+
+/* Matrices are packed, with a scale for each block; vectors are not. */
+static void test_packed_moments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ls_dtype dtype;
+        int64_t elements;
+    } expected[] = {{"lm_head.weight.m", LS_DTYPE_U8, 512}, /* 40 x 8: blocks are whole */
+                    {"lm_head.weight.m_scale", LS_DTYPE_F32, 2},
+                    {"lm_head.weight.v", LS_DTYPE_U8, 512},
+                    {"lm_head.weight.v_scale", LS_DTYPE_F32, 2},
+                    {"model.norm.weight.v", LS_DTYPE_F32, 8}};
+    subject s;
+    ls_safetensors *file = NULL;
+
+    moments = "q8";
+    open_subject(&s, "packed", "bf16", NULL);
+    moments = "fp32";
+    assert_ok(save(&s, 1));
+    assert_ok(ls_safetensors_open(
+        at("packed/checkpoints/step-00000001/optimizer-00001-of-00001.safetensors"), &file));
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const ls_safetensors_entry *entry = ls_safetensors_find(file, expected[i].name);
+        assert_non_null(entry);
+        assert_int_equal(entry->dtype, expected[i].dtype);
+        assert_int_equal(entry->n_dims, 1);
+        assert_int_equal(entry->dims[0], expected[i].elements);
+    }
+    assert_null(ls_safetensors_find(file, "model.norm.weight.v_scale"));
+    ls_safetensors_close(file);
+    close_subject(&s);
 }
 
 /* Each file holds its tensors in the order in which they were saved. */
@@ -468,10 +510,15 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_save_while_training), cmocka_unit_test(test_order_in_files),
-        cmocka_unit_test(test_hundred_saves),       cmocka_unit_test(test_all_frozen),
-        cmocka_unit_test(test_load_refuses),        cmocka_unit_test(test_incomplete),
-        cmocka_unit_test(test_wrong_order),         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_save_while_training),
+        cmocka_unit_test(test_packed_moments),
+        cmocka_unit_test(test_order_in_files),
+        cmocka_unit_test(test_hundred_saves),
+        cmocka_unit_test(test_all_frozen),
+        cmocka_unit_test(test_load_refuses),
+        cmocka_unit_test(test_incomplete),
+        cmocka_unit_test(test_wrong_order),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
 }

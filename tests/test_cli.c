@@ -53,6 +53,13 @@ static void test_accumulation_repeats_and_resumes(void **state)
     check_repeats("precision=bf16", "batch.accumulate=2");
 }
 
+static void test_packed_moments_repeat_and_resume(void **state)
+{
+    (void)state;
+    check_repeats("precision=bf16", "optimizer.moments=q8");
+    RUN(2, "train", "run.yaml", "--set", "output=a", "--set", "precision=bf16", "--resume");
+}
+
 static void test_biases_repeat_and_resume(void **state)
 {
     (void)state;
@@ -514,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_bf16_repeats_and_resumes),
         cmocka_unit_test(test_fp32_repeats_and_resumes),
         cmocka_unit_test(test_accumulation_repeats_and_resumes),
+        cmocka_unit_test(test_packed_moments_repeat_and_resume),
         cmocka_unit_test(test_biases_repeat_and_resume),
         cmocka_unit_test(test_moved_run_resumes),
         cmocka_unit_test(test_sigterm_saves),

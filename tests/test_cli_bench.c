@@ -200,6 +200,36 @@ static void test_save_from_odd_name(void **state)
     free(text);
 }
 
+/* ---- optimizer ------------------------------------------------------------------------------ */
+
+static void test_optimizer(void **state)
+{
+    cJSON *json = parse(RUN(0, "bench", "optimizer", "--json", SMALL)->out);
+    const cJSON *row;
+
+    (void)state;
+    assert_true(number(json, "optimizer.params") == 65536);
+    assert_true(number(json, "optimizer.threads") >= 1);
+    assert_true(number(json, "optimizer.ratio_min") > 0);
+    assert_true(cJSON_IsTrue(get(json, "in_cache")));
+    assert_true(cJSON_IsArray(get(json, "machine.places")));
+    cJSON_ArrayForEach(row, get(json, "optimizer.by_threads"))
+    {
+        assert_true(number(row, "ns_per_param") >= number(row, "ns_per_param_min"));
+        assert_true(number(row, "ratio") >= number(row, "ratio_min"));
+        assert_true(number(row, "ratio") <= number(row, "ratio_max"));
+        assert_true(number(row, "traffic_ns_per_param_min") > 0);
+    }
+    char *kernel = strdup(get(json, "optimizer.kernel")->valuestring);
+    cJSON_Delete(json);
+    assert_says(RUN(0, "--version")->out, kernel);
+    const outcome *done = RUN(0, "bench", "optimizer", "--bytes", "1MiB");
+    assert_says(done->out, kernel);
+    assert_says(done->out, "figures of the caches");
+    assert_says(done->err, "measuring AdamW");
+    free(kernel);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 #define REFUSED(code, part, ...) assert_refused(RUN((code), "bench", __VA_ARGS__), (part))
@@ -216,11 +246,13 @@ static void test_refusals(void **state)
 {
     (void)state;
     put_text(at("notes.yaml"), "shopping: [milk]\n");
-    REFUSED(2, "--bytes: 'ops' has the sizes of its shapes", "ops", "--bytes", "2MiB");
-    REFUSED(2, "'optimizer' is not in this version; allowed now: links, ops", "optimizer");
-    REFUSED(2, "'disk' is not in this version; allowed now: links, ops", "disk");
-    REFUSED(2, "'all' is not in this version; allowed now: links, ops", "all");
-    REFUSED(2, "no benchmark 'lniks'; allowed now: links, ops", "lniks");
+    REFUSED(2, "--bytes: not used by ops", "ops", "--bytes", "2MiB");
+    REFUSED(2, "--save: not used by optimizer", "optimizer", "--save", "x.yaml");
+    REFUSED(2, "--hardware: not used by optimizer", "optimizer", "--hardware", "cpu");
+    REFUSED(2, "--bytes 12: allowed: 1MiB or more", "optimizer", "--bytes", "12");
+    REFUSED(2, "'disk' is not in this version; allowed now: links, ops, optimizer", "disk");
+    REFUSED(2, "'all' is not in this version; allowed now: links, ops, optimizer", "all");
+    REFUSED(2, "no benchmark 'lniks'; allowed now: links, ops, optimizer", "lniks");
     REFUSED(2, "takes no 'more'", "links", "more");
     REFUSED(2, "--set", "links", "--set", "a=b");
     REFUSED(2, "unknown option '--fast'", "links", "--fast");
@@ -252,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_save),
         cmocka_unit_test(test_save_emulated),
         cmocka_unit_test(test_save_from_odd_name),
+        cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_help),
     };

@@ -1,6 +1,8 @@
 /*
  * test_device.c - lanes keep their order, tickets order lanes, the first failure stops everything.
  */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for sched_getaffinity */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -175,6 +177,41 @@ static void an_op_runs_and_is_counted(void **state)
     ls_device_close(d);
 }
 
+static ls_status read_affinity(void *context, int64_t argument)
+{
+    (void)argument;
+    return sched_getaffinity(0, sizeof(cpu_set_t), context) == 0
+               ? LS_OK
+               : LS_FAIL(LS_ERR_DEVICE, "sched_getaffinity");
+}
+
+/* A lane with cores stays on them; one without may run wherever the process may. */
+static void a_lane_stays_on_its_cores(void **state)
+{
+    (void)state;
+    cpu_set_t allowed, seen[2];
+    ls_host_cores cores = {.n = 1};
+    ls_device *device;
+    int64_t failed;
+
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    while (!CPU_ISSET((size_t)cores.cpus[0], &allowed)) cores.cpus[0]++;
+    const ls_device_options options = {
+        .n_lanes = 2, .lane_threads = {1, 1}, .lane_cores = {NULL, &cores}};
+    assert_int_equal(ls_device_open_cpu(&options, &device), LS_OK);
+    for (int lane = 0; lane < 2; lane++)
+        assert_int_equal(ls_device_submit_call(device, lane, 0, read_affinity, &seen[lane], 0),
+                         LS_OK);
+    assert_int_equal(ls_device_sync(device, &failed), LS_OK);
+    ls_device_close(device);
+    assert_true(CPU_EQUAL(&seen[0], &allowed));
+    assert_int_equal(CPU_COUNT(&seen[1]), 1);
+    assert_true(CPU_ISSET((size_t)cores.cpus[0], &seen[1]));
+
+    cores.cpus[0] = LS_CORES_MAX - 1; /* no machine that runs this has it */
+    assert_int_equal(ls_device_open_cpu(&options, &device), LS_ERR_DEVICE);
+}
+
 static void close_finishes_and_accepts_null(void **state)
 {
     trace t = {.n = 0};
@@ -290,6 +327,7 @@ int main(void)
         cmocka_unit_test(copies_move_bytes_and_are_counted),
         cmocka_unit_test(throttled_copies_take_what_their_bytes_need),
         cmocka_unit_test(late_sleeps_do_not_add_up),
+        cmocka_unit_test(a_lane_stays_on_its_cores),
         cmocka_unit_test(close_finishes_and_accepts_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

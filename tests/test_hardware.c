@@ -306,6 +306,32 @@ static void test_emulated(void **state)
     ls_hardware_close(&h);
 }
 
+/* Of the memory that the run uses, and only where it was timed. */
+static void test_optimizer_threads(void **state)
+{
+    (void)state;
+    ls_topology *t = calloc(1, sizeof *t);
+    ls_run_config config = {.optimizer_threads = 0};
+    ls_hardware h = {.topology = t, .host_node = -1};
+
+    assert_non_null(t);
+    t->n_places = 2;
+    for (int p = 0; p < 2; p++) {
+        t->places[p].kind = LS_PLACE_HOST;
+        t->places[p].numa_node = p;
+        t->places[p].best_threads = ls_quantity_make(20 + p, LS_SOURCE_MEASURED, "");
+    }
+    assert_int_equal(ls_choices_optimizer_threads(&config, &h), 20);
+    h.host_node = 1;
+    assert_int_equal(ls_choices_optimizer_threads(&config, &h), 21);
+    t->places[1].best_threads.source = LS_SOURCE_PUBLISHED;
+    assert_int_equal(ls_choices_optimizer_threads(&config, &h), 0);
+    assert_int_equal(ls_choices_optimizer_threads(&config, NULL), 0);
+    config.optimizer_threads = 3;
+    assert_int_equal(ls_choices_optimizer_threads(&config, &h), 3);
+    free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_limited_job),
         cmocka_unit_test(test_cpu_of_a_gpu_machine),
         cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_optimizer_threads),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -281,7 +281,8 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"precision: fp8\n", LS_ERR_INVALID, "'fp8' is not known"},
         {"precision:\n", LS_ERR_INVALID, "r.yaml:5: precision: has no value; allowed: bf16, fp32"},
         /* known, but not in this version */
-        {"optimizer: {moments: q8}\n", LS_ERR_UNSUPPORTED, "'q8' is not supported"},
+        {"optimizer: {moments: q2}\n", LS_ERR_INVALID,
+         "'q2' is not known, did you mean 'q8'? allowed: fp32, bf16, q8, q4"},
         {"optimizer: {gradients: bf16}\n", LS_ERR_UNSUPPORTED, "allowed now: fp32"},
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
         {"memory: {ring_slots: 1}\n", LS_ERR_INVALID,

@@ -53,8 +53,4 @@ extern const ls_adamw_kernel ls_adamw_kernel_scalar, ls_adamw_kernel_avx2, ls_ad
  * while ops run. */
 int ls_cpu_adamw_force(ls_adamw_variant variant);
 
-/* The loads and stores of ls_cpu_adamw() by the same threads without its arithmetic: what its speed
- * is compared with.  Leaves nonsense in w, lo, m and v; needs fp32 moments. */
-void ls_cpu_adamw_traffic(const ls_adamw_args *args);
-
 #endif

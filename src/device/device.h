@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "host_cores.h"
 #include "ops.h"
 #include "status.h"
 
@@ -38,6 +39,8 @@ typedef struct ls_device_clock {
 typedef struct ls_device_options {
     int n_lanes;                           /* 1 .. LS_DEVICE_LANES_MAX */
     int lane_threads[LS_DEVICE_LANES_MAX]; /* threads of the ops on a lane; 0: all cores */
+    /* The lane's threads, those of its ops too, stay on these cores; NULL: wherever they may. */
+    const ls_host_cores *lane_cores[LS_DEVICE_LANES_MAX];
     /* Copies of a lane take at least this long, as over a link that slow; 0: as fast as they go. */
     double lane_bytes_per_s[LS_DEVICE_LANES_MAX];
     const ls_device_clock *clock; /* that throttling goes by; NULL: the real one */
@@ -54,7 +57,8 @@ typedef struct ls_lane_stats {
     uint64_t copied_bytes;
 } ls_lane_stats;
 
-/* Open the CPU device: one thread for each lane.  LS_ERR_NO_MEMORY, LS_ERR_DEVICE (no thread). */
+/* Open the CPU device: one thread for each lane.  LS_ERR_NO_MEMORY, LS_ERR_DEVICE (no thread,
+ * or not on its cores). */
 ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **device);
 
 typedef ls_status ls_device_opener(const ls_device_options *options, ls_device **device);

@@ -5,9 +5,11 @@
  * counters, one condition announces every change (commands are coarse: milliseconds).  A thread
  * with nothing to do sleeps; nothing polls.
  */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for pthread_attr_setaffinity_np */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,6 +206,24 @@ static void *run_lane(void *argument)
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
+/* A team of OpenMP threads inherits the cores of the thread that starts it. */
+static int create_thread(lane *l, const ls_host_cores *cores)
+{
+    pthread_attr_t attributes;
+    cpu_set_t set;
+
+    if (cores == NULL) return pthread_create(&l->thread, NULL, run_lane, l);
+    CPU_ZERO(&set);
+    for (int i = 0; i < cores->n; i++)
+        if (cores->cpus[i] < CPU_SETSIZE) CPU_SET((size_t)cores->cpus[i], &set);
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) return error;
+    error = pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
+    if (error == 0) error = pthread_create(&l->thread, &attributes, run_lane, l);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 static ls_status start_lanes(ls_host_lanes *d, const ls_device_options *options)
 {
     for (int i = 0; i < d->n_lanes; i++) {
@@ -212,7 +232,7 @@ static ls_status start_lanes(ls_host_lanes *d, const ls_device_options *options)
         l->n_threads = options->lane_threads[i];
         l->bytes_per_s = options->lane_bytes_per_s[i];
         l->running = -1;
-        const int error = pthread_create(&l->thread, NULL, run_lane, l);
+        const int error = create_thread(l, options->lane_cores[i]);
         if (error != 0) return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
         d->n_started++;
     }

@@ -63,6 +63,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .beta1 = (float)c->beta1,
                                 .beta2 = (float)c->beta2,
                                 .adam_eps = (float)c->eps,
+                                .moments = (ls_moments)c->moments,
                                 .weight_decay = (float)c->weight_decay,
                                 .clip_norm = (float)c->clip_norm,
                                 .param_rule = apply_groups,
@@ -365,12 +366,27 @@ static ls_status make_on_gpu(const ls_run_config *config, const ls_model_config 
     return LS_OK;
 }
 
+int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware *hardware)
+{
+    const ls_topology *t = hardware != NULL ? hardware->topology : NULL;
+
+    if (config->optimizer_threads > 0) return (int)config->optimizer_threads;
+    for (int p = 0; t != NULL && p < t->n_places; p++) {
+        const ls_place *place = &t->places[p];
+        const bool is_ours = hardware->host_node < 0 || place->numa_node == hardware->host_node;
+        if (place->kind == LS_PLACE_HOST && is_ours &&
+            place->best_threads.source == LS_SOURCE_MEASURED)
+            return (int)place->best_threads.value;
+    }
+    return 0;
+}
+
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
 {
     const bool rows_open = config->chunk == 0 || config->query_block == 0;
     ls_choices made = {.compute_threads = (int)config->compute_threads,
-                       .optimizer_threads = (int)config->optimizer_threads};
+                       .optimizer_threads = ls_choices_optimizer_threads(config, hardware)};
 
     LS_TRY(check_groups(config, model));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;

@@ -36,6 +36,10 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
 ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
                              const ls_hardware *hardware, ls_choices *choices, ls_plan_cost *cost);
 
+/* Threads of the optimizer: as the config says, else as many as a profile measured to be enough
+ * for the host memory (`best_threads`); 0: all cores. */
+int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware *hardware);
+
 /* Room on a place; UINT64_MAX: not known to be limited.  hardware NULL: this machine's host memory
  * alone. */
 uint64_t ls_choices_room(const ls_hardware *hardware, ls_place_kind place);

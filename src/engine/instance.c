@@ -55,12 +55,13 @@ static ls_status do_nothing(void *job, int64_t chunk)
     return LS_OK;
 }
 
-static ls_status open_parts(const ls_decoder_options *decoder_options,
-                            const ls_instance_options *options, ls_instance *instance)
+/* The optimizer's threads stay beside the memory that they read and write, one on each core. */
+static ls_status open_device(const ls_instance_options *options, ls_instance *instance)
 {
     ls_device_options device = {.n_lanes = LS_LANE_COUNT, .clock = options->clock};
-    ls_device_opener *open_device =
+    ls_device_opener *opener =
         options->open_device != NULL ? options->open_device : ls_device_open_cpu;
+    ls_host_cores cores;
 
     for (int lane = 0; lane < LS_LANE_COUNT; lane++) device.lane_threads[lane] = 1;
     device.lane_threads[LS_LANE_COMPUTE] = options->compute_threads;
@@ -69,7 +70,18 @@ static ls_status open_parts(const ls_decoder_options *decoder_options,
     device.lane_bytes_per_s[LS_LANE_COPY_OUT] = options->out_bytes_per_s;
     device.lane_on_gpu[LS_LANE_COMPUTE] = true;
     device.lane_on_gpu[LS_LANE_COPY_IN] = device.lane_on_gpu[LS_LANE_COPY_OUT] = true;
-    LS_TRY(open_device(&device, &instance->device));
+    if (options->bind) {
+        LS_TRY(ls_host_cores_find("", options->host_node, NULL, &cores));
+        device.lane_cores[LS_LANE_HOST] = &cores;
+        if (options->optimizer_threads == 0) device.lane_threads[LS_LANE_HOST] = cores.n;
+    }
+    return opener(&device, &instance->device);
+}
+
+static ls_status open_parts(const ls_decoder_options *decoder_options,
+                            const ls_instance_options *options, ls_instance *instance)
+{
+    LS_TRY(open_device(options, instance));
     LS_TRY(ls_decoder_build(decoder_options, &instance->decoder));
     LS_TRY(ls_plan_lower(&instance->decoder.tape, options->placement,
                          ls_device_ops(instance->device), &instance->plan));

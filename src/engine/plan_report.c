@@ -122,6 +122,17 @@ void ls_plan_report_set_nearest(const ls_save_nearest *nearest, ls_plan_report *
              nearest->found ? describe_nearest(nearest, words) : "no policy of memory.save fits");
 }
 
+/* Of what lies in its place between steps, not of copies and slots. */
+static double count_state_bytes(const ls_decoder *decoder)
+{
+    double bytes = 0.0;
+
+    for (int32_t t = 0; t < decoder->tape.n_tensors; t++)
+        if (decoder->tape.tensors[t].role <= LS_ROLE_V)
+            bytes += (double)ls_tensor_bytes(&decoder->tape.tensors[t]);
+    return bytes;
+}
+
 ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *hardware,
                               const ls_choices *choices, const ls_decoder *decoder,
                               const ls_plan *plan, ls_plan_report *report)
@@ -130,6 +141,7 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
         .config = config, .hardware = hardware, .plan = plan, .choices = *choices};
 
     count_model(config, &decoder->options, &made);
+    made.state_bytes_per_parameter = count_state_bytes(decoder) / (double)made.parameters;
     LS_TRY(count_places(plan, &made));
     describe_shortage(&made);
     LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
@@ -302,6 +314,7 @@ static void print_choices(const ls_plan_report *r, FILE *file)
 {
     const ls_choices *c = &r->choices;
     const ls_class_placement *weights = &c->placement.classes[LS_CLASS_WEIGHTS];
+    static const char *const moments[LS_MOMENTS_COUNT] = {"fp32", "bf16", "q8", "q4"};
     char compute[16], optimizer[16], save[LS_SAVE_NAME_BYTES];
 
     fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights %s", (long long)c->chunk,
@@ -309,6 +322,8 @@ static void print_choices(const ls_plan_report *r, FILE *file)
     if (weights->mode == LS_MODE_STREAM)
         fprintf(file, " through %lld layers' slots", (long long)c->placement.ring_slots);
     fputc('\n', file);
+    fprintf(file, "state: %.4g bytes per parameter, moments %s%s\n", r->state_bytes_per_parameter,
+            moments[r->config->moments], r->config->moments != LS_MOMENTS_F32 ? " (lossy)" : "");
     fprintf(file, "threads: compute %s, optimizer %s\n",
             print_threads(compute, sizeof compute, c->compute_threads),
             print_threads(optimizer, sizeof optimizer, c->optimizer_threads));

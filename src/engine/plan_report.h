@@ -22,11 +22,12 @@ typedef struct ls_plan_report {
     const ls_plan *plan; /* NULL: refused before it was built; nothing is known of it then */
     ls_choices choices;  /* without a plan: those the run file fixes; 0 where it does not */
     int64_t parameters;
-    int64_t tokens;           /* of an optimizer step, none of them padding */
-    double pairs;             /* (query, key), if every sequence is one document */
-    double flops_model;       /* 6 N_mat tokens + 12 H K L pairs */
-    const char *limit;        /* which limit of host memory it is */
-    ls_plan_limits available; /* what each place has to give */
+    double state_bytes_per_parameter; /* weight, remainder, moments; 0 without a plan */
+    int64_t tokens;                   /* of an optimizer step, none of them padding */
+    double pairs;                     /* (query, key), if every sequence is one document */
+    double flops_model;               /* 6 N_mat tokens + 12 H K L pairs */
+    const char *limit;                /* which limit of host memory it is */
+    ls_plan_limits available;         /* what each place has to give */
     uint64_t short_bytes[LS_PLACE_COUNT];
     uint64_t shared_bytes[LS_PLACE_COUNT];
     bool fits;

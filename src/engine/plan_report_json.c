@@ -80,6 +80,8 @@ static ls_status add_memory(const ls_plan_report *r, cJSON *json)
     for (int p = 0; built && p < LS_PLACE_COUNT; p++)
         peak[p] = ls_plan_place_bytes(r->plan, (ls_place_kind)p);
     LS_TRY(built ? add_classes(r, json) : add_null(json, "classes"));
+    LS_TRY(built ? add_number(json, "state_bytes_per_parameter", r->state_bytes_per_parameter)
+                 : add_null(json, "state_bytes_per_parameter"));
     LS_TRY(add_places(json, "peak_bytes", built ? peak : NULL));
     LS_TRY(add_places(json, "shared_bytes", built ? r->shared_bytes : NULL));
     LS_TRY(add_places(json, "available_bytes", r->available.place_bytes));

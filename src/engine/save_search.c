@@ -64,7 +64,8 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     const ls_decoder_options options = ls_choices_decoder(config, model, &none, true);
     const double weight = (double)ls_dtype_bytes(config->precision);
     const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
-    const double grad = 4.0, moments = 8.0;
+    static const double both[LS_MOMENTS_COUNT] = {8.0, 4.0, 2.0, 1.0};
+    const double grad = 4.0, moments = both[config->moments];
     const double states = config->n_groups == 0 ? lo + grad + moments : 0.0;
 
     return (double)ls_decoder_params(&options.shape) * (weight + states);

@@ -237,7 +237,7 @@ static ls_status adopt_choices(training *t, const char *directory, ls_choices *c
     const ls_status status = check_config(t, before, directory);
     cJSON_Delete(before);
     choices->compute_threads = (int)t->config->compute_threads;
-    choices->optimizer_threads = (int)t->config->optimizer_threads;
+    choices->optimizer_threads = ls_choices_optimizer_threads(t->config, &t->hardware);
     return status;
 }
 

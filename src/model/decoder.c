@@ -67,31 +67,34 @@ static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t column
         ls_role role;
         ls_dtype dtype;
         const char *suffix;
-    } states[] = {{LS_ROLE_GRAD, LS_DTYPE_F32, "grad"},
-                  {LS_ROLE_LO, LS_DTYPE_I16, "master_lo"},
-                  {LS_ROLE_M, LS_DTYPE_F32, "m"},
-                  {LS_ROLE_V, LS_DTYPE_F32, "v"}};
+    } states[] = {{LS_ROLE_GRAD, LS_DTYPE_F32, "grad"}, {LS_ROLE_LO, LS_DTYPE_I16, "master_lo"}};
     ls_decoder *d = b->decoder;
+    const bool packed = ls_moments_scales(b->o->moments, 1) > 0;
     ls_param param = {.weight = -1,
                       .lo = -1,
                       .m = -1,
                       .v = -1,
                       .grad = -1,
+                      .m_scale = -1,
+                      .v_scale = -1,
+                      .moments = packed && columns == 0 ? LS_MOMENTS_F32 : b->o->moments,
                       .layer = layer,
                       .decay = columns > 0,
                       .lr_scale = 1.0f};
     char state[LS_TENSOR_NAME_BYTES];
-    int32_t *const slots[] = {&param.grad, &param.lo, &param.m, &param.v};
+    int32_t *const slots[] = {&param.grad, &param.lo};
 
     if (b->status != LS_OK) return -1;
     if (b->o->param_rule != NULL) b->o->param_rule(b->o->param_context, name, &param);
     param.weight = add_tensor(b, LS_ROLE_WEIGHTS, layer, b->o->dtype, rows, columns, name);
-    for (int i = 0; i < 4 && b->o->train && !param.frozen; i++) {
+    for (int i = 0; i < 2 && b->o->train && !param.frozen; i++) {
         if (states[i].role == LS_ROLE_LO && b->o->dtype != LS_DTYPE_BF16) continue;
         snprintf(state, sizeof state, "%s.%s", name, states[i].suffix);
         *slots[i] = add_tensor(b, states[i].role, layer, states[i].dtype, rows, columns, state);
     }
-    const int32_t own[] = {param.weight, param.lo, param.m, param.v, param.grad};
+    if (b->o->train && !param.frozen) add_moments(b, &param, rows, columns, name);
+    const int32_t own[] = {param.weight, param.lo,      param.m,      param.v,
+                           param.grad,   param.m_scale, param.v_scale};
     for (size_t i = 0; i < sizeof own / sizeof own[0] && b->status == LS_OK; i++)
         if (own[i] >= 0) b->tape->tensors[own[i]].param = d->n_params;
     d->params[d->n_params] = param;

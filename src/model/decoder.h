@@ -45,6 +45,8 @@ ls_decoder_shape ls_model_config_shape(const ls_model_config *config);
 /* A trainable tensor and its states: indices into the tape's tensors, -1 where absent. */
 typedef struct ls_param {
     int32_t weight, lo, m, v, grad;
+    int32_t m_scale, v_scale; /* of packed moments */
+    ls_moments moments;
     int32_t layer; /* -1: embedding, final norm, head */
     bool decay;    /* matrices only */
     bool bias;     /* starts at 0, where the vectors of norms start at 1 */
@@ -83,6 +85,7 @@ typedef struct ls_decoder_options {
     ls_save_rule *save_rule;    /* may be NULL */
     void *save_context;
     float beta1, beta2, adam_eps, weight_decay, clip_norm;
+    ls_moments moments;        /* of matrices; vectors keep fp32 ones where these are packed */
     ls_param_rule *param_rule; /* may be NULL */
     void *param_context;
 } ls_decoder_options;
@@ -120,12 +123,12 @@ void ls_decoder_free(ls_decoder *decoder);
 /* The row of tokens, targets, positions, doc_start and nll at which a micro-batch begins. */
 int64_t ls_decoder_batch_first(const ls_decoder *decoder, int64_t micro_batch);
 
-#define LS_DECODER_SAVED_MAX 4 /* tensors saved for each parameter, at most */
+#define LS_DECODER_SAVED_MAX 6 /* tensors saved for each parameter, at most */
 
 /*
  * The tensors of a checkpoint in the order in which they are saved: layer by layer, as updates
- * come, so that an update waits for its own layer alone; within a layer the weights, then m and v,
- * then lo.
+ * come, so that an update waits for its own layer alone; within a layer the weights, then m and v
+ * with their scales, then lo.
  *   tensors  [LS_DECODER_SAVED_MAX * n_params] out, indices into the tape's tensors
  * Returns how many there are.
  */

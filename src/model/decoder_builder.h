@@ -69,6 +69,8 @@ typedef struct builder {
 void cut_tensors_by(builder *b, int64_t tile_rows);
 int32_t add_tensor(builder *b, ls_role role, int32_t layer, ls_dtype dtype, int64_t rows,
                    int64_t columns, const char *name);
+/* m and v of one parameter, and where they are packed their scales; columns 0: a vector. */
+void add_moments(builder *b, ls_param *param, int64_t rows, int64_t columns, const char *name);
 ls_view rows_view(const builder *b, row_tensor rows, token_range range);
 /* The rows of the micro-batch at work, of a tensor that has the whole axis. */
 row_tensor axis_rows(const builder *b, int32_t tensor);

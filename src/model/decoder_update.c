@@ -1,12 +1,44 @@
 /*
- * decoder_update.c - the end of a step, and what is saved.
+ * decoder_update.c - the optimizer's state, the end of a step, and what is saved.
  *
  * Norms of all gradients first, because clipping needs their sum; then one update for each
  * parameter in the order in which the next forward reads them.  Saving follows the same order.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "decoder_builder.h"
+
+void add_moments(builder *b, ls_param *param, int64_t rows, int64_t columns, const char *name)
+{
+    const struct {
+        ls_role role;
+        const char *suffix;
+        int32_t *tensor;
+    } states[] = {{LS_ROLE_M, "m", &param->m},
+                  {LS_ROLE_V, "v", &param->v},
+                  {LS_ROLE_M, "m_scale", &param->m_scale},
+                  {LS_ROLE_V, "v_scale", &param->v_scale}};
+    const int64_t n = columns > 0 ? rows * columns : rows;
+    const int64_t scales = ls_moments_scales(param->moments, n);
+
+    for (int i = 0; i < (scales > 0 ? 4 : 2); i++) {
+        char state[LS_TENSOR_NAME_BYTES];
+        snprintf(state, sizeof state, "%s.%s", name, states[i].suffix);
+        if (scales > 0) {
+            rows = i < 2 ? ls_moments_elements(param->moments, n) : scales;
+            columns = 0;
+        }
+        *states[i].tensor = add_tensor(b, states[i].role, param->layer,
+                                       i < 2 ? ls_moments_dtype(param->moments) : LS_DTYPE_F32,
+                                       rows, columns, state);
+    }
+}
+
+static ls_view whole_or_none(builder *b, int32_t tensor)
+{
+    return tensor >= 0 ? whole(b, tensor) : ls_view_none();
+}
 
 static void emit_adamw(builder *b, const ls_param *param)
 {
@@ -19,11 +51,13 @@ static void emit_adamw(builder *b, const ls_param *param)
                                        .weight_decay = param->decay ? o->weight_decay : 0.0f,
                                        .lr_scale = param->lr_scale,
                                        .stream = param - b->decoder->params,
+                                       .moments = param->moments,
                                        .dtype = o->dtype}};
     emit(b, LS_OP_adamw, &args,
-         (ls_view[]){whole(b, param->weight), param->lo >= 0 ? whole(b, param->lo) : ls_view_none(),
-                     whole(b, param->m), whole(b, param->v), ls_view_none(), ls_view_none(),
-                     whole(b, param->grad), whole(b, b->decoder->inputs.control)});
+         (ls_view[]){whole(b, param->weight), whole_or_none(b, param->lo), whole(b, param->m),
+                     whole(b, param->v), whole_or_none(b, param->m_scale),
+                     whole_or_none(b, param->v_scale), whole(b, param->grad),
+                     whole(b, b->decoder->inputs.control)});
 }
 
 void emit_update(builder *b)
@@ -63,9 +97,10 @@ static int64_t list_states(const ls_decoder *d, int32_t first, int32_t end, bool
                            int32_t *tensors, int64_t n)
 {
     for (int32_t i = first; i < end; i++) {
-        const int32_t wide[] = {d->params[i].m, d->params[i].v};
-        if (lo && d->params[i].lo >= 0) tensors[n++] = d->params[i].lo;
-        for (int s = 0; s < 2 && !lo; s++)
+        const ls_param *p = &d->params[i];
+        const int32_t wide[] = {p->m, p->v, p->m_scale, p->v_scale};
+        if (lo && p->lo >= 0) tensors[n++] = p->lo;
+        for (int s = 0; s < 4 && !lo; s++)
             if (wide[s] >= 0) tensors[n++] = wide[s];
     }
     return n;
