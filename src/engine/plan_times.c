@@ -21,21 +21,35 @@ static double count_dense_model(const ls_run_config *c, const ls_decoder_options
            12.0 * (double)(s->H * s->K * s->L) * sequences * n * n;
 }
 
+ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_dtype dtype,
+                          ls_prediction *prediction)
+{
+    const bool on_gpu = hardware->has_device && !hardware->emulated;
+    const ls_cost_model model = ls_cost_model_make(hardware->topology, on_gpu, dtype);
+    ls_prediction made = {.peak_flops_per_s = model.peak_flops_per_s};
+
+    memcpy(made.why_unknown, model.why_unknown, sizeof made.why_unknown);
+    if (made.why_unknown[0] == '\0')
+        LS_TRY(ls_simulate(plan, &model, NULL, NULL, &made.simulation));
+    *prediction = made;
+    return LS_OK;
+}
+
 ls_status ls_plan_times_make(const ls_plan_report *r, const ls_decoder_options *options,
                              ls_plan_times *times)
 {
-    const bool on_gpu = r->hardware->has_device && !r->hardware->emulated;
-    const ls_cost_model model = ls_cost_model_make(r->hardware->topology, on_gpu, options->dtype);
     const double dense = count_dense_model(r->config, options);
     ls_plan_times made = {.tokens_per_s = 0};
+    ls_prediction prediction;
 
-    memcpy(made.why_unknown, model.why_unknown, sizeof made.why_unknown);
+    LS_TRY(ls_plan_predict(r->hardware, r->plan, options->dtype, &prediction));
+    memcpy(made.why_unknown, prediction.why_unknown, sizeof made.why_unknown);
     if (made.why_unknown[0] == '\0') {
-        LS_TRY(ls_simulate(r->plan, &model, NULL, NULL, &made.simulation));
-        const double step_s = made.simulation.step_s;
+        const double step_s = prediction.simulation.step_s;
+        made.simulation = prediction.simulation;
         made.tokens_per_s = (double)r->tokens / step_s;
-        made.mfu_causal = r->flops_model / (step_s * model.peak_flops_per_s);
-        made.mfu_megatron = dense / (step_s * model.peak_flops_per_s);
+        made.mfu_causal = r->flops_model / (step_s * prediction.peak_flops_per_s);
+        made.mfu_megatron = dense / (step_s * prediction.peak_flops_per_s);
         made.tflops_alst = 1e-12 * dense * 8.0 / 6.0 / step_s;
     }
     *times = made;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "decoder.h"
+#include "hardware.h"
 #include "simulate.h"
 
 struct ls_plan_report;
@@ -20,6 +21,17 @@ typedef struct ls_plan_times {
     double mfu_causal, mfu_megatron; /* of the peak that the profile states */
     double tflops_alst;              /* forward twice, attention as if not causal */
 } ls_plan_times;
+
+/* What a machine's figures say of a plan's step. */
+typedef struct ls_prediction {
+    char why_unknown[LS_COST_WHY_BYTES]; /* of the simulation; "": known */
+    double peak_flops_per_s;             /* of the unit that computes; 0: not known */
+    ls_simulation simulation;
+} ls_prediction;
+
+/* LS_ERR_NO_MEMORY. */
+ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_dtype dtype,
+                          ls_prediction *prediction);
 
 /* Simulate the step of a report's plan.  LS_ERR_NO_MEMORY. */
 ls_status ls_plan_times_make(const struct ls_plan_report *report, const ls_decoder_options *options,

@@ -163,13 +163,20 @@ static ls_status add_warnings(const ls_trainer *t, cJSON *run)
     return ls_json_append(warnings, cJSON_CreateString(text));
 }
 
+static ls_status add_missing_times(const ls_prediction *p, cJSON *missing)
+{
+    static const char no_peak[] = "the profile states no peak FLOP/s of the unit that computes";
+
+    if (p->why_unknown[0] != '\0') LS_TRY(add_text(missing, "predicted_step_s", p->why_unknown));
+    if (p->peak_flops_per_s > 0) return LS_OK;
+    LS_TRY(add_text(missing, "mfu_causal", no_peak));
+    return add_text(missing, "mfu_megatron", no_peak);
+}
+
 /* Why a key of the record is null. */
 static ls_status add_missing(const ls_trainer *t, const ls_run_file_options *options, cJSON *run)
 {
     static const char *const reasons[][2] = {
-        {"predicted_step_s", "this build has no simulator"},
-        {"mfu_causal", "the profile states no peak FLOP/s of the unit that computes"},
-        {"mfu_megatron", "the profile states no peak FLOP/s of the unit that computes"},
         {"bytes.disk_in", "bytes read from files are not counted"},
         {"bytes.disk_out", "bytes written to files are not counted"},
         {"peak_bytes.nvme", "no tensor is placed on disk"},
@@ -185,6 +192,7 @@ static ls_status add_missing(const ls_trainer *t, const ls_run_file_options *opt
     LS_TRY(ls_run_meters_describe(options->meters, options->final, run, missing));
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         LS_TRY(add_text(missing, reasons[i][0], reasons[i][1]));
+    LS_TRY(add_missing_times(options->prediction, missing));
     if (t->choices.placement.has_device) return LS_OK;
     for (size_t i = 0; i < sizeof without_device / sizeof without_device[0]; i++)
         LS_TRY(add_text(missing, without_device[i][0], without_device[i][1]));

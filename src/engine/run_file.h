@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "plan_times.h"
 #include "run_meters.h"
 #include "trainer.h"
 
@@ -18,6 +19,7 @@ typedef struct ls_run_file_options {
     int attempt;
     time_t started;
     ls_run_meters *meters;
+    const ls_prediction *prediction;
     bool final; /* the run has ended: with the meters' sums */
 } ls_run_file_options;
 

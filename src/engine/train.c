@@ -42,6 +42,7 @@ typedef struct training {
     ls_loss_stats eval_losses;
     int attempt;
     ls_run_meters *meters;
+    ls_prediction prediction; /* of a step, by the profile's rates */
     time_t started;
 
     pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
@@ -57,6 +58,10 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
 {
     const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
     const ls_dtype dtype = t->config->precision;
+    const double model = ls_trainer_model_flops(&t->trainer, r->tokens, r->pairs);
+    const double alst = ls_trainer_alst_flops(&t->trainer, r->tokens);
+    const double peak =
+        t->prediction.peak_flops_per_s > 0 ? t->prediction.peak_flops_per_s : (double)NAN;
     ls_step_record line = {
         .step = r->step,
         .attempt = t->attempt,
@@ -71,10 +76,12 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .lr = r->lr,
         .step_s = r->seconds,
         .tokens_per_s = (double)r->tokens / r->seconds,
-        .mfu_causal = (double)NAN,
-        .mfu_megatron = (double)NAN,
-        .flops_model = ls_trainer_model_flops(&t->trainer, r->tokens, r->pairs),
-        .tflops_alst = 1e-12 * ls_trainer_alst_flops(&t->trainer, r->tokens) / r->seconds,
+        .flops_model = model,
+        .mfu_causal = model / (peak * r->seconds),
+        .mfu_megatron = alst * 6.0 / 8.0 / (peak * r->seconds), /* without recomputing */
+        .tflops_alst = 1e-12 * alst / r->seconds,
+        .predicted_step_s =
+            t->prediction.why_unknown[0] == '\0' ? t->prediction.simulation.step_s : (double)NAN,
         .has_device = t->trainer.choices.placement.has_device,
         .bytes_copy_in = r->copied_bytes[LS_LANE_COPY_IN],
         .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
@@ -339,6 +346,7 @@ static ls_status write_run_file(const training *t, bool final)
                                                                  .attempt = t->attempt,
                                                                  .started = t->started,
                                                                  .meters = t->meters,
+                                                                 .prediction = &t->prediction,
                                                                  .final = final});
 }
 
@@ -347,6 +355,8 @@ static ls_status open_run(training *t, const ls_model_config *model)
     if (!t->train->resume) LS_TRY(check_unused(t->config->output));
     LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
     LS_TRY(open_trainer(t, model));
+    LS_TRY(ls_plan_predict(&t->hardware, &t->trainer.instance.plan, t->config->precision,
+                           &t->prediction));
     LS_TRY(open_statistics(t));
     LS_TRY(check_not_passed(t));
     LS_TRY(ls_directory_make(t->config->output));

@@ -260,7 +260,7 @@ static void put_step(ls_record *r, const ls_step_record *s)
     add_peak(r, s);
     add_number(r, "flops_model", s->flops_model);
     add_energy(r, &s->energy);
-    add_null(r, "predicted_step_s");
+    add_number(r, "predicted_step_s", s->predicted_step_s);
     open_inner(r, "kernels", '{');
     add_text(r, "matmul", s->kernel_matmul);
     add_text(r, "attention", s->kernel_attention);

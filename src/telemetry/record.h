@@ -60,7 +60,8 @@ typedef struct ls_step_record {
     bool clipped, skipped;
     double lr, step_s, tokens_per_s;
     double mfu_causal, mfu_megatron, tflops_alst;
-    double flops_model; /* 6 N tokens + 12 H K L pairs; recomputing and padding do not count */
+    double predicted_step_s; /* NAN: not known; the same of mfu_* */
+    double flops_model;      /* 6 N tokens + 12 H K L pairs; recomputing and padding do not count */
     double lane_busy_s[LS_RECORD_LANES];
     bool has_device;                        /* else copies and device memory are null */
     uint64_t bytes_copy_in, bytes_copy_out; /* between places, since the step before */
