@@ -92,6 +92,30 @@ static void test_rapl_is_labelled(void **state)
     ls_meters_close(&m);
 }
 
+static const cJSON *member(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (item == NULL) fail_msg("no %s", path);
+    return item;
+}
+
+/* A sum over the sensors of a count that run.json has of each. */
+static int count_all(const char *key)
+{
+    const cJSON *sensor;
+    cJSON *json = NULL;
+    int n = 0;
+
+    assert_int_equal(ls_power_describe(power, false, &json), LS_OK);
+    cJSON_ArrayForEach(sensor, member(json, "sensors"))
+    {
+        const cJSON *count = cJSON_GetObjectItemCaseSensitive(sensor, key);
+        if (count != NULL) n += (int)count->valuedouble;
+    }
+    cJSON_Delete(json);
+    return n;
+}
+
 /* Both packages add up; the cores, psys and the mmio copy do not count again; counters wrap. */
 static void test_rapl_joules(void **state)
 {
@@ -106,6 +130,8 @@ static void test_rapl_joules(void **state)
     assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, 0.05, 60.0), 0.01);
     assert_int_equal(sums.method[LS_RAIL_CPU], LS_METHOD_COUNTER);
     assert_true(isnan(sums.joules[LS_RAIL_GPU]) && isnan(sums.coverage[LS_RAIL_GPU]));
+    assert_true(count_all("wraps") >= 6); /* 3 kJ at 350 W, for a minute, and memory's */
+    assert_int_equal(count_all("resets") + count_all("gaps") + count_all("failed"), 0);
     close_power();
 }
 
@@ -449,13 +475,6 @@ static void test_frozen_counter(void **state)
 }
 
 /* ---- what run.json says -------------------------------------------------------------------- */
-
-static const cJSON *member(const cJSON *json, const char *path)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (item == NULL) fail_msg("no %s", path);
-    return item;
-}
 
 static void test_description(void **state)
 {
