@@ -240,6 +240,23 @@ static void test_pauses_are_no_phases(void **state)
     assert_int_equal(sums.covered_ns[PHASE_UPDATE], 5000000 + 80000);
 }
 
+/* Energy becomes known late: what began meanwhile has no part in it. */
+static void test_late_energy(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    ls_phase_sums sums = {{0.0}, {0}};
+
+    (void)state;
+    ls_phases_change(&p, PHASE_FORWARD, virtual_ns(0.0));
+    ls_phases_change(&p, PHASE_BACKWARD, virtual_ns(10.0));
+    ls_phases_change(&p, PHASE_UPDATE, virtual_ns(12.0));
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(8.0), virtual_ns(11.0), 10.0, 10.0}, &sums);
+    assert_int_equal(sums.covered_ns[PHASE_FORWARD], 2000000000);
+    assert_int_equal(sums.covered_ns[PHASE_BACKWARD], 1000000000);
+    assert_int_equal(sums.covered_ns[PHASE_UPDATE], 0);
+    assert_near(sums.joules[PHASE_BACKWARD], 10.0, 1e-9);
+}
+
 /* More changes than are remembered: what fell out is nobody's, the rest is right. */
 static void test_the_history_is_bounded(void **state)
 {
@@ -530,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_steps_add_up),
         cmocka_unit_test(test_short_is_refused),
         cmocka_unit_test(test_pauses_are_no_phases),
+        cmocka_unit_test(test_late_energy),
         cmocka_unit_test(test_the_history_is_bounded),
         cmocka_unit_test(test_a_phase_that_is_taken_back),
         cmocka_unit_test(test_permission_denied_is_said),
