@@ -252,8 +252,7 @@ ls_dtype ls_moments_dtype(ls_moments moments)
 
 /* ---- FLOPs --------------------------------------------------------------------------------- */
 
-/* Pairs of the causal triangle where queries [q, q + N) meet keys [k, k + M). */
-static double causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
+double ls_causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M)
 {
     double pairs = 0.0;
     const int64_t first = q > k ? q : k;                /* first query that sees a key */
@@ -275,12 +274,12 @@ double ls_op_flops(ls_op op, const ls_op_args *args, double pairs)
         return 2.0 * (double)args->matmul.M * (double)args->matmul.N * (double)args->matmul.K;
     case LS_OP_attention_forward: {
         const ls_attention_forward_args *a = &args->attention_forward;
-        if (pairs <= 0.0) pairs = causal_pairs(a->q_start, a->N, a->k_start, a->M);
+        if (pairs <= 0.0) pairs = ls_causal_pairs(a->q_start, a->N, a->k_start, a->M);
         return 4.0 * pairs * (double)(a->H * a->K);
     }
     case LS_OP_attention_backward: {
         const ls_attention_backward_args *a = &args->attention_backward;
-        if (pairs <= 0.0) pairs = causal_pairs(a->q_start, a->N, a->k_start, a->M);
+        if (pairs <= 0.0) pairs = ls_causal_pairs(a->q_start, a->N, a->k_start, a->M);
         return 10.0 * pairs * (double)(a->H * a->K);
     }
     default: return 0.0; /* memory-bound: counted by bytes, not FLOPs */

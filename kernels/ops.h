@@ -91,7 +91,7 @@ typedef struct ls_rmsnorm_forward_args {
  */
 typedef struct ls_rmsnorm_backward_args {
     void *dx;        /* [N, D] dtype */
-    float *dw;       /* [D] */
+    float *dw;       /* [D]; NULL: not wanted */
     const float *dy; /* [N, D] */
     const void *x;   /* [N, D] dtype */
     const void *w;   /* [D] dtype */
@@ -420,6 +420,9 @@ const ls_op_field *ls_op_fields(ls_op op, int *n);
 
 /* How op with these args touches operand slot. */
 ls_access ls_op_access(ls_op op, const ls_op_args *args, int slot);
+
+/* Pairs of the causal triangle where queries [q, q + N) meet keys [k, k + M); q may be negative. */
+double ls_causal_pairs(int64_t q, int64_t N, int64_t k, int64_t M);
 
 /* FLOPs of one call: 2 per multiply-add, attention by the pairs its mask lets through as
  * counted by the caller (pass pairs <= 0 to count the causal triangle of the blocks). */

@@ -11,13 +11,16 @@ implementation in that precision may be held to.
   llama_small.safetensors, .json   LlamaForCausalLM: 3 layers, untied head
   llama_tied.safetensors, .json    2 layers, tied head
   llama_bias.safetensors, .json    2 layers, attention_bias: biases on q, k, v and o
-  qwen2_small.safetensors, .json   Qwen2ForCausalLM: 2 layers, biases on q, k and v
+  qwen2_small.safetensors, .json   Qwen2ForCausalLM: 2 layers, biases on q, k and v, one kv head
+  qwen3_small.safetensors, .json   Qwen3ForCausalLM: 2 layers, norms on heads wider than D / H, tied
+  mistral_small.safetensors, .json MistralForCausalLM: 2 layers, a sliding window of 21 tokens
   train_small.json                 20 AdamW steps of llama_small in float32
 
 A safetensors file holds the weights under their Hugging Face names (BF16), their float64
 gradients under grad.NAME (F32, mean over the labels of the whole batch), and on the concatenated
 token axis tokens, targets (I32; -100 = masked; target n is what follows token n), positions,
-doc_start (I64; first row of the token's document) and nll (F32; 0 where masked).
+doc_start (I64; first row of the token's document) and nll (F32; 0 where masked); and the logits
+(F32) of every 24th row.
 
 Same versions, same bytes.  Needs torch, transformers, safetensors; the versions are recorded.
 """
@@ -37,10 +40,13 @@ try:
     import transformers
     from safetensors.torch import save_file
     from torch.nn import functional as F
-    from transformers import (LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel,
-                              Qwen2Config, Qwen2ForCausalLM)
+    from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                              PreTrainedConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM,
+                              Qwen3Config, Qwen3ForCausalLM)
     from transformers.models.llama import modeling_llama
+    from transformers.models.mistral import modeling_mistral
     from transformers.models.qwen2 import modeling_qwen2
+    from transformers.models.qwen3 import modeling_qwen3
 except ImportError as missing:
     print(f"golden.py: skipped: {missing}", file=sys.stderr)
     sys.exit(77)
@@ -48,6 +54,7 @@ except ImportError as missing:
 SEED = 20260101
 IGNORE = -100
 GRADIENT_FLOOR = 1e-6  # of the whole gradient's norm
+LOGITS_STRIDE = 24     # rows of the batch from one whose logits are kept to the next
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3,
@@ -61,7 +68,13 @@ TIED: dict[str, Any] = SMALL | {
 BIAS: dict[str, Any] = SMALL | {"num_hidden_layers": 2, "attention_bias": True}
 QWEN2: dict[str, Any] = TIED | {"model_type": "qwen2", "num_key_value_heads": 1,
                                 "tie_word_embeddings": False}
-MODELS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+QWEN3: dict[str, Any] = TIED | {"model_type": "qwen3", "intermediate_size": 56, "head_dim": 16,
+                                "vocab_size": 137, "num_key_value_heads": 2}
+MISTRAL: dict[str, Any] = TIED | {"model_type": "mistral", "intermediate_size": 56,
+                                  "vocab_size": 137, "sliding_window": 21}
+MODELS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+          "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+          "mistral": (MistralConfig, MistralForCausalLM)}
 SEQUENCE_TOKENS = 96
 DOCUMENTS = [[37, 59], [70, 26]]  # document lengths of each sequence
 TRAIN = {"steps": 20, "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
@@ -127,12 +140,14 @@ def make_batch(vocab: int, seed: int) -> dict[str, torch.Tensor]:
             "positions": positions, "doc_start": doc_start}
 
 
-def make_mask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """[B, 1, S, S]: True where the query (row) sees the key: same document, not later."""
+def make_mask(batch: dict[str, torch.Tensor], window: int | None) -> torch.Tensor:
+    """[B, 1, S, S]: True where the query (row) sees the key: same document, not later, and within
+    the window."""
     start = batch["doc_start"].view(len(DOCUMENTS), SEQUENCE_TOKENS)
     same = start[:, :, None] == start[:, None, :]
     causal = torch.ones(SEQUENCE_TOKENS, SEQUENCE_TOKENS, dtype=torch.bool).tril()
-    return (same & causal)[:, None]
+    near = torch.ones_like(causal).triu(1 - window) if window else torch.ones_like(causal)
+    return (same & causal & near)[:, None]
 
 
 def load_model(config: PreTrainedConfig, weights: dict[str, torch.Tensor],
@@ -165,6 +180,8 @@ def no_hidden_float32(config: PreTrainedConfig) -> Iterator[None]:
     norm_class, rotary_class = {
         "llama": (modeling_llama.LlamaRMSNorm, modeling_llama.LlamaRotaryEmbedding),
         "qwen2": (modeling_qwen2.Qwen2RMSNorm, modeling_qwen2.Qwen2RotaryEmbedding),
+        "qwen3": (modeling_qwen3.Qwen3RMSNorm, modeling_qwen3.Qwen3RotaryEmbedding),
+        "mistral": (modeling_mistral.MistralRMSNorm, modeling_mistral.MistralRotaryEmbedding),
     }[config.model_type]
     saved = norm_class.forward, rotary_class.forward
     norm_class.forward, rotary_class.forward = norm, rotary
@@ -174,25 +191,28 @@ def no_hidden_float32(config: PreTrainedConfig) -> Iterator[None]:
         norm_class.forward, rotary_class.forward = saved
 
 
-def forward(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Negative log-likelihood per row, 0 where masked, from logits in float32 or wider."""
+def forward(model: PreTrainedModel, batch: dict[str, torch.Tensor]
+            ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, in float32 or wider, and negative log-likelihood per row, 0 where masked."""
     shape = (len(DOCUMENTS), SEQUENCE_TOKENS)
     logits = model(input_ids=batch["tokens"].long().view(shape),
                    position_ids=batch["positions"].view(shape),
-                   attention_mask=make_mask(batch)).logits
+                   attention_mask=make_mask(batch, getattr(model.config, "sliding_window", None))
+                   ).logits
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
-    return F.cross_entropy(logits, batch["targets"].long(), ignore_index=IGNORE,
-                           reduction="none")
+    return logits, F.cross_entropy(logits, batch["targets"].long(), ignore_index=IGNORE,
+                                   reduction="none")
 
 
 def differentiate(model: PreTrainedModel, batch: dict[str, torch.Tensor]
-                  ) -> tuple[float, torch.Tensor, dict[str, torch.Tensor]]:
-    """Mean loss over the labels, nll per row, gradients by parameter name in float64."""
-    nll = forward(model, batch)
+                  ) -> tuple[float, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Mean loss over the labels; logits and nll of rows; gradients by parameter name in float64."""
+    logits, nll = forward(model, batch)
     loss = nll.sum() / (batch["targets"] != IGNORE).sum()
     loss.backward()
     gradients = {name: p.grad.double() for name, p in model.named_parameters()}
-    return loss.item(), nll.detach(), gradients
+    rows = {"logits": logits.detach()[::LOGITS_STRIDE].float(), "nll": nll.detach().float()}
+    return loss.item(), rows, gradients
 
 
 def total_norm(gradients: dict[str, torch.Tensor]) -> float:
@@ -222,7 +242,7 @@ def make_fixture(out: pathlib.Path, name: str, fields: dict[str, Any]) -> None:
     weights = make_weights(config, SEED)
     batch = make_batch(config.vocab_size, SEED + 1)
     with no_hidden_float32(config):
-        loss, nll, reference = differentiate(load_model(config, weights, torch.float64), batch)
+        loss, rows, reference = differentiate(load_model(config, weights, torch.float64), batch)
     own = {}
     for label, dtype in (("pytorch_fp32", torch.float32), ("pytorch_bf16", torch.bfloat16)):
         own_loss, _, gradients = differentiate(load_model(config, weights, dtype), batch)
@@ -231,7 +251,7 @@ def make_fixture(out: pathlib.Path, name: str, fields: dict[str, Any]) -> None:
                       "gradient_error_max": max(errors.values()), "gradient_error": errors}
         print(f"{name}: {label} loss {own_loss:.7f} ({loss:.9f}), gradient errors "
               f"{min(errors.values()):.2e} to {max(errors.values()):.2e}")
-    tensors = dict(weights) | dict(batch) | {"nll": nll.float()}
+    tensors = dict(weights) | dict(batch) | rows
     tensors |= {f"grad.{key}": g.float().contiguous() for key, g in reference.items()}
     save_file(tensors, out / f"{name}.safetensors")
     (out / f"{name}.safetensors").chmod(0o644)
@@ -264,7 +284,7 @@ def train(config: PreTrainedConfig, weights: dict[str, torch.Tensor], batch: dic
     losses, norms = [], []
     for _ in range(TRAIN["steps"]):
         optimizer.zero_grad()
-        loss = forward(model, batch).sum() / labels
+        loss = forward(model, batch)[1].sum() / labels
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), TRAIN["clip_norm"])
         optimizer.step()
@@ -308,6 +328,8 @@ def main() -> None:
     make_fixture(out, "llama_tied", TIED)
     make_fixture(out, "llama_bias", BIAS)
     make_fixture(out, "qwen2_small", QWEN2)
+    make_fixture(out, "qwen3_small", QWEN3)
+    make_fixture(out, "mistral_small", MISTRAL)
     make_training(out)
 
 

@@ -61,6 +61,7 @@ class Shape:
             )
         )
         self.tied = model.get("tie_word_embeddings") == "true"
+        self.qk_norm = model.get("model_type") == "qwen3"
         self.S, self.T = args.tokens, args.tokens * args.sequences
         self.Bq = min(args.query_block, self.T)
         self.C = min(args.chunk, self.Bq)
@@ -70,10 +71,10 @@ class Shape:
         self.HK, self.GK = self.H * self.K, self.G * self.K
 
         self.N_mat = 2 * self.D * (self.HK + self.GK) + 3 * self.D * self.F
-        self.N_layer = self.N_mat + 2 * self.D
+        self.N_layer = self.N_mat + 2 * self.D + (2 * self.K if self.qk_norm else 0)
         self.E = self.V * self.D
         self.N = self.L * self.N_layer + (1 if self.tied else 2) * self.E + self.D
-        self.n_params = 9 * self.L + (2 if self.tied else 3)
+        self.n_params = (11 if self.qk_norm else 9) * self.L + (2 if self.tied else 3)
         rows = max(LOGITS_TILE_BYTES // (4 * self.V), LOSS_ROWS_MIN)
         self.R = min(rows, self.C)
         # layer inputs: kept ones, the end, and those between, which all groups share
@@ -89,6 +90,8 @@ def chunk_rows(s):
     """Rows of the chunk and of the query block at work."""
     chunk = 6 * s.e * s.F + s.e * (4 * s.D + s.HK + 2 * s.GK) + 4 * s.D + 8
     block = (4 + s.e) * s.HK + 4 * s.H
+    if s.qk_norm:
+        chunk += (s.e + 4) * (s.HK + s.GK) + 4 * (s.H + s.G)
     o_sums = 4 * s.HK if s.Bq < s.T else 0
     return s.C * chunk + s.Bq * (block + o_sums)
 

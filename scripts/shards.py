@@ -1,4 +1,4 @@
-"""Read token shards in Megatron-LM's indexed format.  Plain Python, no packages."""
+"""Token shards in Megatron-LM's indexed format.  Plain Python, no packages."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ def read_documents(prefix: str) -> list[array.array]:
             document.frombytes(data[start:start + width * lengths[sequence]])
         documents.append(document)
     return documents
+
+
+def write_documents(prefix: str, documents: list[list[int]], code: int = 4) -> None:
+    """PREFIX.bin and PREFIX.idx of these documents, one sequence each."""
+    width = array.array(TYPE_CODES[code]).itemsize
+    lengths = [len(document) for document in documents]
+    starts, at = [], 0
+    for length in lengths:
+        starts.append(at)
+        at += width * length
+    with open(prefix + ".bin", "wb") as file:
+        for document in documents:
+            array.array(TYPE_CODES[code], document).tofile(file)
+    with open(prefix + ".idx", "wb") as file:
+        file.write(IDX_MAGIC + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1))
+        file.write(struct.pack(f"<{len(lengths)}i", *lengths))
+        file.write(struct.pack(f"<{len(starts)}q", *starts))
+        file.write(struct.pack(f"<{len(lengths) + 1}q", *range(len(lengths) + 1)))

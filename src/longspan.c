@@ -2,16 +2,20 @@
 #include "longspan.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
+#include "bench_ops.h"
 #include "bench_optimizer.h"
+#include "convert.h"
 #include "directory.h"
 #include "job.h"
 #include "profile.h"
+#include "report.h"
 #include "run_model.h"
 #include "text.h"
 #include "tokenize.h"
@@ -158,6 +162,15 @@ int longspan_bench_optimizer(const longspan_bench_options *options, FILE *file)
     return ls_job_bench_optimizer(&bench, file);
 }
 
+int longspan_bench_ops(const longspan_bench_options *options, FILE *file)
+{
+    const ls_bench_options bench = {.hardware = options->hardware,
+                                    .save = options->save,
+                                    .json = options->json,
+                                    .quiet = options->quiet};
+    return ls_job_bench_ops(&bench, file);
+}
+
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
 {
     inputs in;
@@ -205,17 +218,52 @@ int longspan_train(const longspan_run *run, const longspan_train_options *option
     return status;
 }
 
-static void copy_result(const ls_loss_stats *losses, longspan_eval_result *result)
+/* NULL: out of memory. */
+static longspan_eval_bin *copy_bins(const ls_loss_bin *from, int n_from, int *n)
 {
-    memset(result, 0, sizeof *result);
-    result->loss = ls_loss_stats_mean(losses);
-    result->tokens = losses->labels;
-    for (int b = 0; b < losses->n_bins && result->n_bins < LONGSPAN_EVAL_BINS_MAX; b++) {
-        const ls_loss_bin *bin = &losses->bins[b];
-        if (bin->labels == 0) continue;
-        result->bins[result->n_bins++] =
-            (longspan_eval_bin){bin->from, bin->to, bin->sum / (double)bin->labels, bin->labels};
+    longspan_eval_bin *bins = calloc((size_t)n_from, sizeof *bins);
+
+    *n = 0;
+    for (int b = 0; b < n_from && bins != NULL; b++)
+        if (from[b].labels > 0)
+            bins[(*n)++] = (longspan_eval_bin){
+                from[b].from, from[b].to, from[b].sum / (double)from[b].labels, from[b].labels};
+    return bins;
+}
+
+static longspan_eval_source *copy_sources(const ls_loss_stats *losses, int *n)
+{
+    longspan_eval_source *sources = calloc((size_t)losses->n_sources + 1, sizeof *sources);
+
+    *n = 0;
+    for (int64_t s = 0; s < losses->n_sources && sources != NULL; s++) {
+        const ls_loss_source *from = &losses->by_source[s];
+        const double loss = from->labels > 0 ? from->sum / (double)from->labels : (double)NAN;
+        char *name = strdup(from->name);
+        if (name == NULL) return sources; /* too few: the caller sees it */
+        sources[(*n)++] = (longspan_eval_source){name, loss, from->labels};
     }
+    return sources;
+}
+
+static ls_status copy_result(const inputs *in, const ls_loss_stats *losses,
+                             longspan_eval_result *result)
+{
+    longspan_eval_result copy = {.loss = ls_loss_stats_mean(losses),
+                                 .tokens = losses->labels,
+                                 .positions_are_distances =
+                                     in->config.documents == LS_DOCUMENTS_ISOLATE};
+
+    copy.by_position = copy_bins(losses->by_position, losses->n_bins, &copy.n_positions);
+    copy.by_distance = copy_bins(losses->by_distance, losses->n_bins, &copy.n_distances);
+    copy.by_source = copy_sources(losses, &copy.n_sources);
+    if (copy.by_position == NULL || copy.by_distance == NULL || copy.by_source == NULL ||
+        copy.n_sources < losses->n_sources) {
+        longspan_eval_free(&copy);
+        return LS_FAIL(LS_ERR_NO_MEMORY, "the losses");
+    }
+    *result = copy;
+    return LS_OK;
 }
 
 int longspan_eval(const longspan_run *run, const longspan_eval_options *options,
@@ -228,15 +276,24 @@ int longspan_eval(const longspan_run *run, const longspan_eval_options *options,
     if (options != NULL) request.checkpoint = options->checkpoint;
     if (options != NULL && options->tokens > 0) request.tokens = options->tokens;
     LS_TRY(read_inputs(run, &in));
-    ls_status status =
-        ls_loss_stats_open(in.config.sequence_tokens, (int)in.config.position_bins_count, &losses);
+    ls_status status = ls_trainer_losses_open(&in.config, true, &losses);
     if (status == LS_OK) {
         status = ls_job_eval(&in.config, &in.model, &request, &in.options, &losses);
-        if (status == LS_OK) copy_result(&losses, result);
+        if (status == LS_OK) status = copy_result(&in, &losses, result);
         ls_loss_stats_close(&losses);
     }
     ls_run_config_free(&in.config);
     return status;
+}
+
+void longspan_eval_free(longspan_eval_result *result)
+{
+    if (result == NULL) return;
+    for (int s = 0; s < result->n_sources; s++) free(result->by_source[s].name);
+    free(result->by_position);
+    free(result->by_distance);
+    free(result->by_source);
+    memset(result, 0, sizeof *result);
 }
 
 typedef struct byte_sink {
@@ -284,6 +341,20 @@ int longspan_sample(const longspan_run *run, const char *checkpoint, const char 
     return status;
 }
 
+int longspan_convert(const char *source, const char *target, longspan_convert_result *result)
+{
+    const ls_convert_request request = {
+        .source = source, .target = target, .stop = &stop_requested};
+    ls_convert_report report;
+
+    LS_TRY(ls_job_convert(&request, &report));
+    *result = (longspan_convert_result){.to_checkpoint = report.to_checkpoint,
+                                        .tensors = report.n_tensors,
+                                        .parameters = report.n_parameters,
+                                        .bytes = report.bytes};
+    return 0;
+}
+
 static ls_status make_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -314,4 +385,19 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
     *result = (longspan_tokenize_result){
         .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};
     return 0;
+}
+
+int longspan_report(const longspan_report_options *options, FILE *file)
+{
+    const ls_report_options report = {.runs = options->runs,
+                                      .n_runs = options->n_runs,
+                                      .out = options->out,
+                                      .export_dir = options->export_dir,
+                                      .version = longspan_version()};
+    return ls_report(&report, file);
+}
+
+int longspan_report_validate(const char *directory, FILE *file)
+{
+    return ls_report_validate(directory, file);
 }

@@ -20,6 +20,7 @@
 #include "instance.h"
 #include "json.h"
 #include "loss_stats.h"
+#include "model_config.h"
 #include "rng.h"
 #include "safetensors.h"
 #include "weights.h"
@@ -72,8 +73,13 @@ static inline ls_status collect_model_losses(void *context, int64_t micro_batch)
     const float *nll = ls_instance_tensor(&m->instance, in->nll);
     const int32_t *targets = ls_instance_tensor(&m->instance, in->targets);
     const int64_t *positions = ls_instance_tensor(&m->instance, in->positions);
-    ls_loss_stats_add(&m->losses, nll + row, targets + row, positions + row,
-                      m->instance.decoder.options.S * m->instance.decoder.options.sequences);
+    const ls_loss_rows rows = {.nll = nll + row,
+                               .targets = targets + row,
+                               .positions = positions + row,
+                               .n = m->instance.decoder.options.S *
+                                    m->instance.decoder.options.sequences,
+                               .prefix = -1};
+    ls_loss_stats_add(&m->losses, &rows);
     return LS_OK;
 }
 
@@ -91,9 +97,11 @@ static inline void open_model_as(model *m, const ls_decoder_options *options,
     assert_int_equal(batch->rows, options->S * options->sequences * options->accumulate);
     if (ls_instance_open(options, &instance, &m->instance) != LS_OK) fail_msg("%s", ls_error());
     for (int32_t a = 0; a < m->instance.plan.n_arenas; a++)
-        if (m->instance.bases[a] != NULL)
+        if (m->instance.arenas[a] != NULL) /* a GPU's is out of reach */
             memset(m->instance.bases[a], 0xff, m->instance.plan.arenas[a].bytes);
-    assert_int_equal(ls_loss_stats_open(options->S, 0, &m->losses), LS_OK);
+    assert_int_equal(
+        ls_loss_stats_open(&(ls_loss_stats_options){.sequence_tokens = options->S}, &m->losses),
+        LS_OK);
     ls_weights_rope_table(&m->instance, &(ls_rope_scaling){.theta = theta}, options->S);
     m->control = ls_instance_tensor(&m->instance, m->instance.decoder.inputs.control);
     *m->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};

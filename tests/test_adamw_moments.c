@@ -28,6 +28,12 @@ static void codes_are_as_documented(void **state)
         assert_true(ls_code_value(c, c.greatest) == 1.0f);
         assert_true(fabs((double)ls_code_value(c, lowest) / codes[t].least - 1.0) < 1e-6);
         if (c.has_zero) assert_true(ls_code_value(c, 0) == 0.0f);
+        for (uint32_t random = 0; random < 0x10000; random += 0xfff) {
+            assert_int_equal(ls_code_of(c, 0.0f, random), 0);
+            if (c.has_zero) continue;
+            assert_int_equal(ls_code_of(c, (float)(codes[t].least / 8), random), 0);
+            assert_int_equal(ls_code_of(c, 1e-30f, random), 0);
+        }
         for (int32_t code = lowest; code < c.greatest; code++) {
             const double a = (double)ls_code_value(c, code), b = (double)ls_code_value(c, code + 1);
             assert_true(a < b);

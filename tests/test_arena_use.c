@@ -134,7 +134,8 @@ static void check_placed_use(const ls_decoder_options *options, const ls_placeme
 
     make_batch(&batch);
     assert_int_equal(ls_instance_open(options, &instance, &m.instance), LS_OK);
-    assert_int_equal(ls_loss_stats_open(S, 0, &m.losses), LS_OK);
+    assert_int_equal(ls_loss_stats_open(&(ls_loss_stats_options){.sequence_tokens = S}, &m.losses),
+                     LS_OK);
     const ls_plan *plan = &m.instance.plan;
     open_uses(&m.instance, uses);
     run_over_pattern(&m, false, uses);

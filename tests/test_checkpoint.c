@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "checkpoint_dir.h"
 #include "io_test.h"
@@ -40,8 +41,9 @@ static void open_subject(subject *s, const char *output, const char *precision, 
              "model: model.yaml\nprecision: %s\noutput: %s\nsteps: 99\n"
              "data: {train: %s, format: raw-u16}\nsequence: {tokens: 16}\nbatch: {sequences: 1}\n"
              "memory: {threads: {compute: 1, optimizer: 1}}\ncheckpoint: {keep: 2}\n"
-             "optimizer: {lr: 1e-3, moments: %s, groups: [{match: \"%s\", frozen: true}]}\n",
-             precision, at(output), at("train"), moments, frozen);
+             "optimizer: {lr: 1e-3, moments: %s, groups: [{match: \"%s\", frozen: %s}]}\n",
+             precision, at(output), at("train"), moments, frozen != NULL ? frozen : "*",
+             frozen != NULL ? "true" : "false");
     memset(s, 0, sizeof *s);
     assert_ok(ls_run_config_parse(at("run.yaml"), text, strlen(text), NULL, 0, &s->config));
     assert_ok(ls_run_config_to_json(&s->config, &s->config_json));
@@ -59,6 +61,49 @@ static void close_subject(subject *s)
     cJSON_Delete(s->config_json);
     ls_run_config_free(&s->config);
     free(s->order);
+}
+
+/* ---- what a run holds of the system -------------------------------------------------------- */
+
+/* Open descriptors; those of files that are gone count against the disk all the same. */
+static int count_descriptors(int *n_deleted)
+{
+    ls_name_list list;
+
+    *n_deleted = 0;
+    assert_ok(ls_directory_list("/proc/self/fd", &list));
+    for (int64_t i = 0; i < list.n_names; i++) {
+        char path[300], target[600];
+        snprintf(path, sizeof path, "/proc/self/fd/%s", list.names[i]);
+        const ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        *n_deleted += strstr(target, " (deleted)") != NULL;
+    }
+    const int n = (int)list.n_names;
+    ls_name_list_free(&list);
+    return n;
+}
+
+/* 512-byte blocks of a folder and all that is in it. */
+static int64_t count_blocks(const char *path)
+{
+    ls_name_list list;
+    struct stat about;
+    ls_path_kind kind;
+
+    assert_int_equal(lstat(path, &about), 0);
+    int64_t blocks = about.st_blocks;
+    assert_ok(ls_path_describe_link(path, &kind));
+    if (kind != LS_PATH_DIRECTORY) return blocks;
+    assert_ok(ls_directory_list(path, &list));
+    for (int64_t i = 0; i < list.n_names; i++) {
+        char *below = ls_path_join(path, list.names[i]);
+        assert_non_null(below);
+        blocks += count_blocks(below);
+        free(below);
+    }
+    ls_name_list_free(&list);
+    return blocks;
 }
 
 /* ---- states -------------------------------------------------------------------------------- */
@@ -216,12 +261,12 @@ static void test_save_while_training(void **state)
 {
     static const struct {
         const char *precision, *frozen, *moments;
-    } cases[] = {{"bf16", "none", "fp32"},
-                 {"fp32", "none", "fp32"},
+    } cases[] = {{"bf16", NULL, "fp32"},
+                 {"fp32", NULL, "fp32"},
                  {"bf16", "model.layers.0.*", "fp32"},
-                 {"bf16", "none", "bf16"},
+                 {"bf16", NULL, "bf16"},
                  {"bf16", "model.layers.0.*", "q8"},
-                 {"fp32", "none", "q4"}};
+                 {"fp32", NULL, "q4"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -256,7 +301,7 @@ static void test_packed_moments(void **state)
     ls_safetensors *file = NULL;
 
     moments = "q8";
-    open_subject(&s, "packed", "bf16", "none");
+    open_subject(&s, "packed", "bf16", NULL);
     moments = "fp32";
     assert_ok(save(&s, 1));
     assert_ok(ls_safetensors_open(
@@ -280,7 +325,7 @@ static void test_order_in_files(void **state)
     static const char *const names[] = {"model", "optimizer"};
     subject s;
 
-    open_subject(&s, "order", "bf16", "none");
+    open_subject(&s, "order", "bf16", NULL);
     assert_ok(save(&s, 1));
     for (int f = 0; f < 2; f++) {
         char path[600];
@@ -301,6 +346,26 @@ static void test_order_in_files(void **state)
         assert_int_equal(at_entry, ls_safetensors_count(file));
         ls_safetensors_close(file);
     }
+    close_subject(&s);
+}
+
+/* Whatever rotation removes is closed, unmapped and gone: the third save and the hundredth leave as
+ * much. */
+static void test_hundred_saves(void **state)
+{
+    int deleted, deleted_before;
+    subject s;
+
+    (void)state;
+    open_subject(&s, "hundred", "bf16", NULL);
+    for (int version = 1; version <= 3; version++) assert_ok(save(&s, version));
+    const int descriptors = count_descriptors(&deleted_before);
+    const int64_t blocks = count_blocks(at("hundred"));
+    for (int version = 4; version <= 100; version++) assert_ok(save(&s, version));
+    assert_int_equal(count_descriptors(&deleted), descriptors);
+    assert_int_equal(deleted, deleted_before);
+    assert_true(count_blocks(at("hundred")) <= blocks + 2 * 8); /* state.json has longer numbers */
+    assert_newest(&s, 100);
     close_subject(&s);
 }
 
@@ -331,15 +396,15 @@ static void test_load_refuses(void **state)
     subject s;
 
     snprintf(directory, sizeof directory, "%s", at("refuse/checkpoints/step-00000001"));
-    open_subject(&s, "refuse", "bf16", "none");
+    open_subject(&s, "refuse", "bf16", NULL);
     assert_ok(save(&s, 1));
     close_subject(&s);
-    open_subject(&s, "refuse", "fp32", "none");
+    open_subject(&s, "refuse", "fp32", NULL);
     assert_fails(ls_checkpoint_load(&s.trainer, directory), LS_ERR_CORRUPT,
                  "model.embed_tokens.weight is missing, or has another shape or dtype");
     close_subject(&s);
     n_train_tokens = 250;
-    open_subject(&s, "refuse", "bf16", "none");
+    open_subject(&s, "refuse", "bf16", NULL);
     n_train_tokens = 200;
     move_trainer(&s, 7);
     assert_fails(ls_checkpoint_load(&s.trainer, directory), LS_ERR_INVALID,
@@ -355,7 +420,7 @@ static void test_incomplete(void **state)
     (void)state;
     subject s;
 
-    open_subject(&s, "incomplete", "bf16", "none");
+    open_subject(&s, "incomplete", "bf16", NULL);
     assert_ok(save(&s, 1));
     for (int64_t n = 0; n < s.n; n += 3) {
         for (int aborted = 0; aborted < 2; aborted++) {
@@ -387,7 +452,7 @@ static void test_wrong_order(void **state)
     subject s;
     int code = 0;
 
-    open_subject(&s, "turn", "bf16", "none");
+    open_subject(&s, "turn", "bf16", NULL);
     assert_ok(begin(&s, 1, &saver));
     const pid_t pid = fork();
     assert_true(pid >= 0);
@@ -411,7 +476,7 @@ static void test_faults(void **state)
     subject s;
     int64_t step = 2, n_before = 0, n_after = 0;
 
-    open_subject(&s, "fault", "bf16", "none");
+    open_subject(&s, "fault", "bf16", NULL);
     for (int call = 0;; call++) {
         char *directory = NULL;
         assert_true(call < 1000);
@@ -445,10 +510,15 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_save_while_training), cmocka_unit_test(test_packed_moments),
-        cmocka_unit_test(test_order_in_files),      cmocka_unit_test(test_all_frozen),
-        cmocka_unit_test(test_load_refuses),        cmocka_unit_test(test_incomplete),
-        cmocka_unit_test(test_wrong_order),         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_save_while_training),
+        cmocka_unit_test(test_packed_moments),
+        cmocka_unit_test(test_order_in_files),
+        cmocka_unit_test(test_hundred_saves),
+        cmocka_unit_test(test_all_frozen),
+        cmocka_unit_test(test_load_refuses),
+        cmocka_unit_test(test_incomplete),
+        cmocka_unit_test(test_wrong_order),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
 }

@@ -255,7 +255,9 @@ static void check_step_line(const cJSON *line, const cJSON *missing)
                                        "energy_j",
                                        "predicted_step_s",
                                        "kernels",
-                                       "loss_by_position"};
+                                       "loss_by_position",
+                                       "loss_by_distance",
+                                       "loss_by_source"};
     static const char *const lanes[] = {"compute", "copy_in", "copy_out",
                                         "host",    "disk_in", "disk_out"};
     static const char *const copies[] = {"copy_in", "copy_out", "disk_in", "disk_out"};
@@ -273,6 +275,8 @@ static void check_step_line(const cJSON *line, const cJSON *missing)
     assert_true(need(need(line, "peak_bytes"), "host")->valuedouble > 0.0);
     assert_true(need(line, "grad_norm_clipped")->valuedouble <= 1.0 + 1e-6);
     check_bins(need(line, "loss_by_position"));
+    check_bins(need(line, "loss_by_distance"));
+    need(need(line, "loss_by_source"), "data/train");
 }
 
 /* Every line of the record; the tokens that its step lines sum to, the number of eval lines. */
@@ -289,6 +293,8 @@ static int check_lines(const char *output, const cJSON *missing, int64_t *tokens
         attempt = need(object, "attempt")->valuedouble;
         if (cJSON_GetObjectItemCaseSensitive(object, "eval_loss") != NULL) {
             check_bins(need(object, "eval_loss_by_position"));
+            check_bins(need(object, "eval_loss_by_distance"));
+            need(need(object, "eval_loss_by_source"), "data/valid");
             n_evals++;
         } else {
             check_step_line(object, missing);

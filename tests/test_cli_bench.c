@@ -246,13 +246,13 @@ static void test_refusals(void **state)
 {
     (void)state;
     put_text(at("notes.yaml"), "shopping: [milk]\n");
-    REFUSED(2, "'ops' is not in this version; allowed now: links, optimizer", "ops");
-    REFUSED(2, "--save: only links", "optimizer", "--save", "x.yaml");
-    REFUSED(2, "--hardware: only links", "optimizer", "--hardware", "cpu");
+    REFUSED(2, "--bytes: 'ops' has the sizes of its shapes", "ops", "--bytes", "2MiB");
+    REFUSED(2, "--save: 'optimizer' has no profile", "optimizer", "--save", "x.yaml");
+    REFUSED(2, "--hardware: 'optimizer' has no profile", "optimizer", "--hardware", "cpu");
     REFUSED(2, "--bytes 12: allowed: 1MiB or more", "optimizer", "--bytes", "12");
-    REFUSED(2, "'disk' is not in this version; allowed now: links, optimizer", "disk");
-    REFUSED(2, "'all' is not in this version; allowed now: links, optimizer", "all");
-    REFUSED(2, "no benchmark 'lniks'; allowed now: links, optimizer", "lniks");
+    REFUSED(2, "'disk' is not in this version; allowed now: links, ops, optimizer", "disk");
+    REFUSED(2, "'all' is not in this version; allowed now: links, ops, optimizer", "all");
+    REFUSED(2, "no benchmark 'lniks'; allowed now: links, ops, optimizer", "lniks");
     REFUSED(2, "takes no 'more'", "links", "more");
     REFUSED(2, "--set", "links", "--set", "a=b");
     REFUSED(2, "unknown option '--fast'", "links", "--fast");

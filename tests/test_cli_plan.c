@@ -2,6 +2,8 @@
  * test_cli_plan.c - longspan plan: what it says is what training then does, in each of its forms;
  * and what has no room is said to have none, with nothing reserved.
  */
+#include <math.h>
+
 #include "cli_test.h"
 
 #include <cjson/cJSON.h>
@@ -122,6 +124,13 @@ static void test_dry_run_prints_the_same(void **state)
                 "data.train: none.bin does not exist");
 }
 
+/* Equal but for rounding. */
+static void assert_close(double value, double expected)
+{
+    if (fabs(value - expected) > 1e-9 * fabs(expected))
+        fail_msg("%.17g, not %.17g", value, expected);
+}
+
 /* ---- the document -------------------------------------------------------------------------- */
 
 static void test_document(void **state)
@@ -161,11 +170,35 @@ static void test_document(void **state)
     assert_text(json, "choices.save", "x+qkv+o");
     assert_text(json, "choices.accumulate_order", "sequence");
     assert_number(json, "choices.threads.optimizer", 2);
+    assert_says(get(json, "time_unknown")->valuestring, "is not known");
     cJSON_Delete(json);
 
     json = parse(RUN(0, "plan", "run.yaml", "--json", "--set", "sequence.window=10")->out);
     assert_number(json, "pairs", 2 * (10 * 11 / 2 + 54 * 10));
     cJSON_Delete(json);
+}
+
+/* A profile with the rates of its GPU. */
+static void test_document_of_times(void **state)
+{
+    cJSON *json =
+        parse(RUN(0, "plan", "run.yaml", "--json", "--hardware", "gh200-96gb-480gb")->out);
+    const double step_s = number(json, "step_s"), peak = 989e12;
+
+    (void)state;
+    assert_true(step_s > 0 && step_s >= number(json, "lower_bound_s"));
+    assert_text(json, "bound_by", "compute");
+    assert_close(number(json, "tokens_per_s"), 128 / step_s);
+    assert_close(number(json, "mfu_causal"), number(json, "flops_model") / (step_s * peak));
+    assert_true(number(json, "mfu_megatron") > number(json, "mfu_causal"));
+    assert_close(number(json, "tflops_alst"), number(json, "mfu_megatron") * peak * 8 / 6 / 1e12);
+    assert_true(number(json, "lane_busy_s.compute") <= step_s);
+    assert_true(number(json, "lane_busy_s.host") > 0);
+    assert_true(cJSON_IsNull(get(json, "time_unknown")));
+    cJSON_Delete(json);
+    assert_says(RUN(0, "plan", "run.yaml", "--hardware", "gh200-96gb-480gb")->out,
+                "s per step (simulated)");
+    assert_says(RUN(0, "plan", "run.yaml")->out, "time: not known: cpu0: bf16_flops_per_s");
 }
 
 static void test_document_of_memory_and_segments(void **state)
@@ -495,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_dry_run_prints_the_same),
         cmocka_unit_test(test_document),
+        cmocka_unit_test(test_document_of_times),
         cmocka_unit_test(test_document_of_memory_and_segments),
         cmocka_unit_test(test_training_follows_it),
         cmocka_unit_test(test_print),

@@ -233,6 +233,31 @@ static void test_nearest(void **state)
     cJSON_Delete(json);
 }
 
+/* Training that has no room says what the plan says, and leaves nothing behind. */
+static void test_training_without_room_names_the_nearest(void **state)
+{
+    static const char held[] = "[{layers: 0-11, policy: x+qkv+o, place: hbm}]";
+
+    (void)state;
+    put_machine("small.yaml", 1e12, 1000, true);
+    cJSON *json = plan(3, "small.yaml", held); /* what it takes at the least */
+    const double least = number(json, "peak_bytes.hbm");
+    cJSON_Delete(json);
+    put_machine("small.yaml", 1e12, least, true);
+    TRAIN(75, "small.yaml", held, "roomy", "--stop-after", "1");
+    put_machine("small.yaml", 1e12, least - 1, true);
+    char *why = strdup(RUN(3, "plan", "deep.run.yaml", "--quiet", "--hardware", "small.yaml",
+                           "--set", set("memory.save", held))
+                           ->err);
+    const outcome *done = TRAIN(3, "small.yaml", held, "none", "--stop-after", "1");
+    assert_string_equal(done->err, why);
+    assert_says(why, "hbm memory: the plan is short by ");
+    assert_says(why, "; memory.save: x+qkv+o fits: hbm ");
+    assert_says(why, "% more arithmetic\n");
+    assert_false(is_there(at("none")));
+    free(why);
+}
+
 /* The choice made at the start holds when there is more room later; --replan chooses anew. */
 static void test_resume_keeps_the_choice(void **state)
 {
@@ -311,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_layers_in_device_memory),
         cmocka_unit_test(test_auto_goes_down_the_ladder),
         cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_training_without_room_names_the_nearest),
         cmocka_unit_test(test_resume_keeps_the_choice),
         cmocka_unit_test(test_resume_keeps_a_list),
         cmocka_unit_test(test_refusals),

@@ -65,8 +65,10 @@ static int evaluate(const char *output, double *loss)
 
     snprintf(set, sizeof set, "output=%s", output);
     const int code = longspan_eval(&run, NULL, &result);
-    if (code == 0) *loss = result.loss;
-    return code;
+    if (code != 0) return code;
+    *loss = result.loss;
+    longspan_eval_free(&result);
+    return 0;
 }
 
 static outcome_of_run run_all(const char *output)

@@ -29,7 +29,8 @@ static const int64_t sizes[][3] = {
 /* Run f for each variant this machine has, for operands of each dtype. */
 static void for_each_kernel(void (*f)(problem *p))
 {
-    for (int variant = 0; variant < LS_MATMUL_VARIANT_COUNT; variant++)
+    const int n_variants = tested_ops == &ls_ops_cpu ? LS_MATMUL_VARIANT_COUNT : 1;
+    for (int variant = 0; variant < n_variants; variant++)
         for (int64_t d = 0; d < COUNT_OF(dtypes); d++) {
             if (!ls_cpu_matmul_force((ls_matmul_variant)variant, dtypes[d].ab)) continue;
             problem p = {.ab_dtype = dtypes[d].ab, .c_dtype = dtypes[d].c};

@@ -238,6 +238,7 @@ static void assert_same(const ls_model_config *a, const ls_model_config *b)
     assert_int_equal(a->sliding_window, b->sliding_window);
     assert_int_equal(a->qkv_bias, b->qkv_bias);
     assert_int_equal(a->o_bias, b->o_bias);
+    assert_int_equal(a->qk_norm, b->qk_norm);
     assert_memory_equal(&a->bos_token_id, &b->bos_token_id, sizeof a->bos_token_id);
     assert_memory_equal(&a->eos_token_id, &b->eos_token_id, sizeof a->eos_token_id);
     assert_memory_equal(&a->pad_token_id, &b->pad_token_id, sizeof a->pad_token_id);
@@ -355,6 +356,12 @@ static void families_differ_in_biases_and_window(void **state)
         {"mistral", KV "\"sliding_window\": null", false, false, 0},
         {"mistral", KV "\"sliding_window\": 96, \"attention_bias\": false", false, false, 96},
         {"mistral", "\"num_key_value_heads\": null", false, false, 4096},
+        {"qwen3", KV "\"architectures\": [\"Qwen3ForCausalLM\"]", false, false, 0},
+        {"qwen3", KV "\"attention_bias\": true, \"use_sliding_window\": true", true, true, 0},
+        {"qwen3",
+         KV "\"use_sliding_window\": true, \"sliding_window\": 64, \"max_window_layers\": 0, "
+            "\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]",
+         false, false, 64},
     };
 
     (void)state;
@@ -362,6 +369,7 @@ static void families_differ_in_biases_and_window(void **state)
         ls_model_config config;
         if (parse_family(cases[i].type, cases[i].more, &config) != LS_OK)
             fail_msg("%s, %s: %s", cases[i].type, cases[i].more, ls_error());
+        assert_int_equal(config.qk_norm, strcmp(cases[i].type, "qwen3") == 0);
         if (config.qkv_bias != cases[i].qkv_bias || config.o_bias != cases[i].o_bias ||
             config.sliding_window != cases[i].window)
             fail_msg("%s, %s: biases %d %d, window %lld", cases[i].type, cases[i].more,
@@ -406,6 +414,14 @@ static void what_a_family_has_not_is_refused(void **state)
         {"mistral", KV "\"architectures\": [\"LlamaForCausalLM\"]", LS_ERR_UNSUPPORTED,
          "architectures[0]: 'LlamaForCausalLM' is not supported by this version; allowed: Mistral"},
         {"mistral", "", LS_ERR_INVALID, "num_key_value_heads: is missing; every mistral gives it"},
+        {"qwen3", "", LS_ERR_INVALID, "num_key_value_heads: is missing; every qwen3 gives it"},
+        {"qwen3", KV "\"use_mrope\": false", LS_ERR_INVALID, "use_mrope: unknown key"},
+        {"qwen3_moe", KV "\"head_dim\": 16", LS_ERR_UNSUPPORTED,
+         "model_type: 'qwen3_moe' is not supported by this version; allowed: llama, qwen2, qwen3"},
+        {"llama", "\"partial_rotary_factor\": 0.5", LS_ERR_INVALID,
+         "partial_rotary_factor: unknown key"},
+        {"llama", "\"no_rope_layers\": [1, 0]", LS_ERR_INVALID, "no_rope_layers: unknown key"},
+        {"llama", "\"logit_scale\": 0.5", LS_ERR_INVALID, "logit_scale: unknown key"},
         {"qwen2", "", LS_ERR_INVALID, "num_key_value_heads: is missing; every qwen2 gives it"},
     };
 
@@ -427,6 +443,9 @@ static void every_family_reads_back_as_written(void **state)
         {"qwen2", KV "\"sliding_window\": 64, \"use_sliding_window\": true, "
                      "\"max_window_layers\": 0"},
         {"mistral", KV "\"sliding_window\": 96"},
+        {"qwen3", KV "\"attention_bias\": true"},
+        {"qwen3", KV "\"sliding_window\": 64, \"use_sliding_window\": true, "
+                     "\"max_window_layers\": 0, \"head_dim\": 16"},
         {"mistral", KV "\"sliding_window\": null"},
     };
 
@@ -485,6 +504,35 @@ static void configs_of_other_families_are_read(void **state)
     assert_int_equal(config.sliding_window, 4096);
 }
 
+/* As Qwen3-8B has it; without head_dim it would still be 128. */
+static void a_qwen3_config_is_read(void **state)
+{
+    static const char text[] =
+        "{\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false,\n"
+        " \"attention_dropout\": 0.0, \"bos_token_id\": 151643, \"eos_token_id\": 151645,\n"
+        " %s\"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02,\n"
+        " \"intermediate_size\": 12288, \"max_position_embeddings\": 40960,\n"
+        " \"max_window_layers\": 36, \"model_type\": \"qwen3\", \"num_attention_heads\": 32,\n"
+        " \"num_hidden_layers\": 36, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-06,\n"
+        " \"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null,\n"
+        " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\",\n"
+        " \"transformers_version\": \"4.51.0\", \"use_cache\": true,\n"
+        " \"use_sliding_window\": false, \"vocab_size\": 151936}\n";
+    static const char *const widths[] = {"\"head_dim\": 128, ", ""};
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(widths); i++) {
+        char json[2048];
+        ls_model_config config;
+        const int n = snprintf(json, sizeof json, text, widths[i]);
+        if (ls_model_config_parse("config.json", json, (size_t)n, &config) != LS_OK)
+            fail_msg("%s", ls_error());
+        assert_int_equal(ls_model_config_parameters(&config), 8190735360);
+        assert_int_equal(config.head_dim, 128);
+        assert_true(config.qk_norm && !config.qkv_bias && config.sliding_window == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +549,7 @@ int main(void)
         cmocka_unit_test(what_a_family_has_not_is_refused),
         cmocka_unit_test(every_family_reads_back_as_written),
         cmocka_unit_test(configs_of_other_families_are_read),
+        cmocka_unit_test(a_qwen3_config_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

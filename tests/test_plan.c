@@ -153,6 +153,15 @@ static void draw_lives(dice *d, ls_plan *plan)
     plan->segment_steps[LS_SEGMENT_DRAIN] = LAID_STEPS / 2;
 }
 
+static void note_lives(const ls_plan *plan, ls_lifetimes *lives)
+{
+    assert_int_equal(ls_lifetimes_reach(lives, plan->n_tensors - 1), LS_OK);
+    for (int64_t s = 0; s < plan->n_steps; s++)
+        for (int64_t i = 2 * s; i < 2 * s + 2; i++)
+            ls_tensor_life_note(&lives->of[plan->operands[i].tensor], ls_plan_segment_of(plan, s),
+                                s, plan->steps[s].lane);
+}
+
 static void any_lives_are_kept_apart(void **state)
 {
     int shared = 0;
@@ -171,10 +180,13 @@ static void any_lives_are_kept_apart(void **state)
                         .n_tensors = LAID_TENSORS,
                         .n_steps = LAID_STEPS,
                         .n_operands = 2 * LAID_STEPS};
+        ls_lifetimes lives = {0};
         dice d = {seed, 0};
 
         draw_lives(&d, &plan);
-        assert_int_equal(ls_plan_lay_out(&plan, NULL), LS_OK);
+        note_lives(&plan, &lives);
+        assert_int_equal(ls_plan_lay_out(&plan, &lives, NULL), LS_OK);
+        ls_lifetimes_free(&lives);
         shared += arena.bytes < assert_well_laid_out(&plan, arena.bytes);
     }
     assert_true(shared > 250);
@@ -345,6 +357,72 @@ static void parameter_counts_are_the_models(void **state)
     assert_true(ls_decoder_matmul_params(&llama2_7b) == 6738415616 - 32000 * 4096 - 65 * 4096);
 }
 
+/* ---- what attention has to do ---------------------------------------------------------------- */
+
+/* Pairs that a query sees in its own sequence, within the window, one by one. */
+static double count_pairs(const ls_decoder_options *o)
+{
+    double pairs = 0;
+
+    for (int64_t row = 0; row < o->S * o->sequences; row++)
+        for (int64_t key = row / o->S * o->S; key <= row; key++)
+            pairs += o->window == 0 || key > row - o->window;
+    return pairs;
+}
+
+static double add_flops(const ls_plan *plan, ls_op op, int64_t *calls)
+{
+    double flops = 0;
+
+    *calls = 0;
+    for (int64_t s = 0; s < plan->segment_steps[LS_SEGMENT_STEP]; s++)
+        if (plan->steps[s].kind == LS_CALL_OP && plan->steps[s].op == op) {
+            assert_true(plan->steps[s].flops > 0); /* none that has nothing to do */
+            flops += plan->steps[s].flops;
+            ++*calls;
+        }
+    return flops;
+}
+
+/* Blocks of keys that a block of queries cannot see, whatever the documents, have no step: the
+ * pairs of all steps are those of the sequences and the window, and no more. */
+static void attention_has_steps_for_what_is_seen(void **state)
+{
+    static const struct {
+        int64_t sequences, query_block, key_block, window, forward_calls;
+    } cases[] = {
+        /* calls: by hand, for one layer and one micro-batch; rows 0-11, 12-23, 24-35 are sequences
+         */
+        {1, 12, 0, 0, 1}, {1, 4, 4, 0, 6}, {3, 12, 0, 0, 3}, {3, 12, 12, 0, 3}, {3, 36, 12, 0, 3},
+        {3, 6, 6, 0, 9},  {3, 6, 6, 3, 9}, {1, 2, 2, 3, 11}, {2, 10, 7, 0, 8},  {2, 10, 7, 4, 6},
+    };
+    const double H = 4, K = 8;
+
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+        ls_decoder_options options = saved_options();
+        ls_decoder decoder;
+        ls_plan plan;
+        int64_t forward_calls, backward_calls;
+        options.sequences = cases[i].sequences;
+        options.query_block = cases[i].query_block;
+        options.key_block = cases[i].key_block;
+        options.window = cases[i].window;
+        build_plan(&options, &decoder, &plan);
+        const double pairs = (double)(options.shape.L * options.accumulate) * count_pairs(&options);
+        const double forward = add_flops(&plan, LS_OP_attention_forward, &forward_calls);
+        const double backward = add_flops(&plan, LS_OP_attention_backward, &backward_calls);
+        if (forward != 4 * H * K * pairs || backward != 10 * H * K * pairs)
+            fail_msg("case %lld: %g forward, %g backward, not of %g pairs", (long long)i, forward,
+                     backward, pairs);
+        assert_int_equal(forward_calls,
+                         cases[i].forward_calls * options.shape.L * options.accumulate);
+        assert_int_equal(backward_calls, forward_calls);
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +433,7 @@ int main(void)
         cmocka_unit_test(saving_o_recomputes_no_attention),
         cmocka_unit_test(bad_sizes_are_refused),
         cmocka_unit_test(parameter_counts_are_the_models),
+        cmocka_unit_test(attention_has_steps_for_what_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,21 @@ static const char gqa_7b[] = "model_type: llama\n"
                              "tie_word_embeddings: false\n"
                              "eos_token_id: 2\n";
 
+/* Qwen3-8B. */
+static const char qwen3_8b[] = "model_type: qwen3\n"
+                               "vocab_size: 151936\n"
+                               "hidden_size: 4096\n"
+                               "intermediate_size: 12288\n"
+                               "num_hidden_layers: 36\n"
+                               "num_attention_heads: 32\n"
+                               "num_key_value_heads: 8\n"
+                               "head_dim: 128\n"
+                               "max_position_embeddings: 16777216\n"
+                               "rms_norm_eps: 1.0e-6\n"
+                               "rope_theta: 1000000.0\n"
+                               "tie_word_embeddings: false\n"
+                               "eos_token_id: 151645\n";
+
 typedef struct plan_case {
     const char *model, *hardware, *link;
     const char *tokens, *chunk, *query_block;
@@ -81,6 +96,8 @@ static const plan_case cases[] = {
     {"7b.yaml", GH200, AT_128K, "o+x/4", RESIDENT, WHOLE},
     {"gqa.yaml", PCIE, AT_128K, "o+x/8", RESIDENT, CUT_X}, /* 28 layers: the last group is short */
     {"gqa.yaml", CPU, AT_512K, "x/8", DIRECT, WHOLE},
+    {"qwen3.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE},
+    {"qwen3.yaml", CPU, AT_128K, "x", DIRECT, WHOLE},
 };
 
 static char *assign(const char *key, const char *value)
@@ -206,6 +223,7 @@ static void test_formulas(void **state)
     }
     put_text(at("7b.yaml"), llama_7b);
     put_text(at("gqa.yaml"), gqa_7b);
+    put_text(at("qwen3.yaml"), qwen3_8b);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cJSON *plan = make_plan(&cases[i]);
         if (plan == NULL) {

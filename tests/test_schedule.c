@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "loss_stats.h"
 #include "ops.h"
 #include "schedule.h"
 
@@ -63,60 +62,12 @@ static void no_warmup_starts_at_lr(void **state)
     assert_near(ls_schedule_lr(&s, 1), 1e-3);
 }
 
-static void bins_partition_the_labels(void **state)
-{
-    enum { N = 100 };
-    float nll[N];
-    int32_t targets[N];
-    int64_t positions[N], labels = 0;
-    ls_loss_stats stats;
-
-    (void)state;
-    for (int i = 0; i < N; i++) {
-        nll[i] = (float)i;
-        targets[i] = i % 3 == 0 ? LS_TARGET_IGNORE : 1;
-        positions[i] = i;
-    }
-    for (int linear = 0; linear <= 7; linear += 7) {
-        assert_int_equal(ls_loss_stats_open(N, linear, &stats), LS_OK);
-        assert_int_equal(stats.n_bins, linear ? 7 : 8); /* 0, 1, 2-3, ..., 64-127 */
-        assert_true(isnan(atomic_load(&stats.mean_seen)));
-        ls_loss_stats_add(&stats, nll, targets, positions, N / 2);
-        assert_int_equal(atomic_load(&stats.rows_seen), N / 2);
-        assert_near(atomic_load(&stats.mean_seen), ls_loss_stats_mean(&stats));
-        ls_loss_stats_add(&stats, nll + N / 2, targets + N / 2, positions + N / 2, N - N / 2);
-        assert_int_equal(atomic_load(&stats.rows_seen), N);
-        assert_near(atomic_load(&stats.mean_seen), ls_loss_stats_mean(&stats));
-        double sum = 0.0;
-        labels = 0;
-        for (int b = 0; b < stats.n_bins; b++) {
-            double expected = 0.0;
-            int64_t n = 0;
-            for (int64_t p = stats.bins[b].from; p < stats.bins[b].to && p < N; p++)
-                if (p % 3 != 0) expected += (double)p, n++;
-            assert_near(stats.bins[b].sum, expected);
-            assert_int_equal(stats.bins[b].labels, n);
-            sum += stats.bins[b].sum;
-            labels += stats.bins[b].labels;
-        }
-        assert_near(sum, stats.sum);
-        assert_int_equal(labels, 66);
-        assert_near(ls_loss_stats_mean(&stats), stats.sum / 66.0);
-        ls_loss_stats_reset(&stats);
-        assert_near(ls_loss_stats_mean(&stats), 0.0);
-        assert_int_equal(atomic_load(&stats.rows_seen), 0);
-        assert_true(isnan(atomic_load(&stats.mean_seen)));
-        ls_loss_stats_close(&stats);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warmup_rises_to_lr),
         cmocka_unit_test(each_shape_decays_as_named),
         cmocka_unit_test(no_warmup_starts_at_lr),
-        cmocka_unit_test(bins_partition_the_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

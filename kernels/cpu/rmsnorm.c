@@ -149,7 +149,7 @@ ls_status ls_cpu_rmsnorm_backward(void *stream, const ls_rmsnorm_backward_args *
 {
     (void)stream;
     assert(args->N > 0 && args->D > 0 && ls_dtype_computes(args->dtype));
-    const int64_t n_strips = ls_blocks(args->D, STRIP);
+    const int64_t n_strips = args->dw != NULL ? ls_blocks(args->D, STRIP) : 0;
     const int64_t block_rows = args->D < ROW_BLOCK_ELEMENTS ? ROW_BLOCK_ELEMENTS / args->D : 1;
 
     LS_OMP(omp parallel)

@@ -17,6 +17,8 @@ extern const command command_train;
 extern const command command_eval;
 extern const command command_tokenize;
 extern const command command_bench;
+extern const command command_convert;
+extern const command command_report;
 
 /* Print the command's help on stdout; returns EXIT_DONE. */
 int print_help(const command *c);

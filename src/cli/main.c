@@ -6,8 +6,9 @@
 
 #include "commands.h"
 
-static const command *const commands[] = {&command_topo,  &command_tokenize, &command_plan,
-                                          &command_train, &command_eval,     &command_bench};
+static const command *const commands[] = {&command_topo,    &command_tokenize, &command_plan,
+                                          &command_train,   &command_eval,     &command_bench,
+                                          &command_convert, &command_report};
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

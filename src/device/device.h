@@ -8,19 +8,21 @@
  *
  *   submit --> [lane queue] --> runs in order; ticket n of a lane = its n-th command
  *
- * Backends: cpu (lanes are threads).
+ * Backends: cpu (lanes are threads), cuda (lanes are streams, or threads of the host).
  * Layer: device (uses topology, kernels).  Threads: one thread submits and syncs.
  */
 #ifndef LS_DEVICE_H
 #define LS_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "host_cores.h"
 #include "ops.h"
 #include "status.h"
 
-#define LS_DEVICE_LANES_MAX 8
+#define LS_DEVICE_LANES_MAX  8
+#define LS_DEVICE_NOTE_BYTES 256
 
 typedef struct ls_device ls_device;
 
@@ -42,6 +44,9 @@ typedef struct ls_device_options {
     /* Copies of a lane take at least this long, as over a link that slow; 0: as fast as they go. */
     double lane_bytes_per_s[LS_DEVICE_LANES_MAX];
     const ls_device_clock *clock; /* that throttling goes by; NULL: the real one */
+    /* The lane's ops and copies are a GPU's; it takes no calls.  The cpu device has no such lanes:
+     * it runs all of them on the host. */
+    bool lane_on_gpu[LS_DEVICE_LANES_MAX];
 } ls_device_options;
 
 /* What a lane has done since the device was opened. */
@@ -56,11 +61,41 @@ typedef struct ls_lane_stats {
  * or not on its cores). */
 ls_status ls_device_open_cpu(const ls_device_options *options, ls_device **device);
 
-/* Finish what was submitted, end the lanes.  NULL is allowed. */
+typedef ls_status ls_device_opener(const ls_device_options *options, ls_device **device);
+
+/*
+ * Open the first GPU; in builds with CUDA.  LS_ERR_UNSUPPORTED: no driver, no GPU, one that the
+ * kernels were not built for, no cuBLASLt; LS_ERR_NO_MEMORY; LS_ERR_DEVICE.  The text says which.
+ */
+ls_status ls_device_open_cuda(const ls_device_options *options, ls_device **device);
+
+/* Whether ls_device_open_cuda() would find a GPU: LS_OK or why not.  Costs a driver start. */
+ls_status ls_device_probe_cuda(void);
+
+/* "cpu", "cuda"; never NULL. */
+const char *ls_device_name(const ls_device *device);
+
+/* What was not had as asked, for the user; "" if nothing. */
+const char *ls_device_note(const ls_device *device);
+
+/* Finish what was submitted, end the lanes, release what was reserved and attached.  NULL is
+ * allowed. */
 void ls_device_close(ls_device *device);
 
 /* The op table of the backend. */
 const ls_ops *ls_device_ops(const ls_device *device);
+
+/* Whether it has memory of its own, which the host cannot touch. */
+bool ls_device_has_memory(const ls_device *device);
+
+/* Reserve memory of the device's own, until it is closed.  LS_ERR_NO_MEMORY. */
+ls_status ls_device_reserve(ls_device *device, uint64_t bytes, void **base);
+
+/*
+ * Let ops on the device's lanes address host memory [base, base + bytes), until it is closed; it
+ * must stay mapped till then.  LS_ERR_DEVICE, LS_ERR_UNSUPPORTED: it cannot.
+ */
+ls_status ls_device_attach(ls_device *device, void *base, uint64_t bytes);
 
 /* Queue an op.  args are copied; tag is given back with a failure. */
 ls_status ls_device_submit_op(ls_device *device, int lane, int64_t tag, ls_op op,
@@ -91,6 +126,18 @@ ls_status ls_device_sync(ls_device *device, int64_t *failed_tag);
  * running).  Whether all is well, ls_device_sync() says.
  */
 void ls_device_wait(ls_device *device, int lane, uint64_t ticket);
+
+/* Told of every command that runs (waits do not), on the thread of its lane: when it begins, and
+ * when it has ended; of a GPU's commands both at once when they are seen to have ended, on any
+ * thread, one at a time.  Must return at once. */
+typedef struct ls_device_observer {
+    void (*began)(void *context, int lane, int64_t tag, uint64_t now_ns);
+    void (*ended)(void *context, int lane, int64_t tag, uint64_t began_ns, uint64_t now_ns);
+    void *context;
+} ls_device_observer;
+
+/* From the next command on, until the device closes.  Nothing is submitted meanwhile. */
+void ls_device_observe(ls_device *device, const ls_device_observer *observer);
 
 /* Copy the counters of a lane, as of now.  Any thread. */
 ls_lane_stats ls_device_stats(ls_device *device, int lane);

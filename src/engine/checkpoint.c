@@ -12,10 +12,13 @@
 
 #include "checkpoint_dir.h"
 #include "json.h"
+#include "parallel.h"
 #include "run_state.h"
 #include "safetensors_set.h"
 
 #define SHARD_BYTES_MAX (UINT64_C(5) << 30)
+#define PIECE_BYTES     (UINT64_C(2) << 20)
+#define READ_THREADS    8
 #define STATE_BYTES     (64 << 10) /* room for config.json and state.json, for the preflight */
 
 struct ls_checkpoint_saver {
@@ -61,7 +64,7 @@ static ls_safetensors_tensor describe_tensor(const ls_instance *instance, int32_
 static uint64_t bytes_to_write(const ls_checkpoint_saver *saver)
 {
     const ls_tape *tape = &saver->trainer->instance.decoder.tape;
-    uint64_t bytes = STATE_BYTES;
+    uint64_t bytes = STATE_BYTES + ls_companions_bytes(&saver->trainer->companions);
 
     for (int64_t i = 0; i < saver->n; i++)
         bytes += ls_tensor_bytes(&tape->tensors[saver->tensors[i]]);
@@ -118,6 +121,7 @@ static ls_status fill_saver(ls_checkpoint_saver *saver, const ls_position *posit
     LS_TRY(ls_checkpoint_begin(t->config->output, position->step, bytes_to_write(saver),
                                &saver->folder));
     LS_TRY(write_model_config(t, saver->folder));
+    LS_TRY(ls_companions_write(&t->companions, saver->folder));
     LS_TRY(open_set(saver, "model", true, &saver->model));
     return open_set(saver, "optimizer", false, &saver->optimizer);
 }
@@ -182,39 +186,96 @@ void ls_checkpoint_save_abort(ls_checkpoint_saver *saver)
 
 /* ---- load ---------------------------------------------------------------------------------- */
 
-static ls_status read_tensor(const ls_instance *instance, const char *directory,
-                             const ls_safetensors_set *set, int32_t tensor)
+/* Part of a tensor: one request to the disk. */
+typedef struct piece {
+    int32_t tensor;
+    int64_t entry; /* of the set */
+    uint64_t offset, bytes;
+} piece;
+
+typedef struct reading {
+    const ls_instance *instance;
+    const char *directory;
+    ls_safetensors_set *set;
+    int32_t *tensors; /* [n] of the set */
+    int64_t n;
+    piece *pieces;
+    int64_t n_pieces;
+} reading;
+
+static ls_status list_set(reading *r, bool weights)
 {
-    const ls_safetensors_tensor wanted = describe_tensor(instance, tensor);
-    const int64_t index = ls_safetensors_set_find(set, wanted.name);
-    const ls_safetensors_entry *entry = index >= 0 ? ls_safetensors_set_get(set, index) : NULL;
+    int64_t n = 0;
+
+    LS_TRY(list_tensors(r->instance, &r->tensors, &n));
+    for (int64_t i = 0; i < n; i++)
+        if (is_weights(r->instance, r->tensors[i]) == weights) r->tensors[r->n++] = r->tensors[i];
+    return LS_OK;
+}
+
+static ls_status find_tensor(const reading *r, int32_t tensor, int64_t *index)
+{
+    const ls_safetensors_tensor wanted = describe_tensor(r->instance, tensor);
+    const int64_t found = ls_safetensors_set_find(r->set, wanted.name);
+    const ls_safetensors_entry *entry = found >= 0 ? ls_safetensors_set_get(r->set, found) : NULL;
     bool same = entry != NULL && entry->dtype == wanted.dtype && entry->n_dims == wanted.n_dims;
 
     for (int d = 0; same && d < wanted.n_dims; d++) same = entry->dims[d] == wanted.dims[d];
     if (!same)
         return LS_FAIL(LS_ERR_CORRUPT, "%s: %s is missing, or has another shape or dtype",
-                       directory, wanted.name);
-    return ls_safetensors_set_read(set, index, 0, entry->size_bytes,
-                                   ls_instance_tensor(instance, tensor));
+                       r->directory, wanted.name);
+    *index = found;
+    return LS_OK;
 }
 
-/* A set that would hold no tensor is not there. */
+static ls_status cut_pieces(reading *r)
+{
+    const ls_tape *tape = &r->instance->decoder.tape;
+    int64_t n = 0, index;
+
+    for (int64_t i = 0; i < r->n; i++)
+        n += (int64_t)(ls_tensor_bytes(&tape->tensors[r->tensors[i]]) / PIECE_BYTES) + 1;
+    r->pieces = malloc((size_t)n * sizeof *r->pieces);
+    if (r->pieces == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a list of %lld reads", (long long)n);
+    for (int64_t i = 0; i < r->n; i++) {
+        const uint64_t bytes = ls_tensor_bytes(&tape->tensors[r->tensors[i]]);
+        LS_TRY(find_tensor(r, r->tensors[i], &index));
+        for (uint64_t offset = 0; offset < bytes; offset += PIECE_BYTES) {
+            const uint64_t rest = bytes - offset;
+            r->pieces[r->n_pieces++] =
+                (piece){r->tensors[i], index, offset, rest < PIECE_BYTES ? rest : PIECE_BYTES};
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status read_piece(void *context, int64_t index)
+{
+    const reading *r = context;
+    const piece *p = &r->pieces[index];
+    char *to = ls_instance_tensor(r->instance, p->tensor);
+
+    return ls_safetensors_set_read(r->set, p->entry, p->offset, p->bytes, to + p->offset);
+}
+
+static ls_status read_tensors(reading *r, bool weights)
+{
+    LS_TRY(list_set(r, weights));
+    if (r->n == 0) return LS_OK; /* a set that would hold no tensor is not there */
+    LS_TRY(ls_safetensors_set_open(r->directory, weights ? "model" : "optimizer", &r->set));
+    LS_TRY(cut_pieces(r));
+    return ls_parallel_run(r->n_pieces, READ_THREADS, read_piece, r);
+}
+
+/* Several requests at a time, straight into the arena. */
 static ls_status read_set(const ls_instance *instance, const char *directory, bool weights)
 {
-    ls_safetensors_set *set = NULL;
-    ls_status status = LS_OK;
-    int32_t *tensors = NULL;
-    int64_t n = 0;
+    reading r = {.instance = instance, .directory = directory};
+    const ls_status status = read_tensors(&r, weights);
 
-    LS_TRY(list_tensors(instance, &tensors, &n));
-    for (int64_t i = 0; i < n && status == LS_OK; i++) {
-        if (is_weights(instance, tensors[i]) != weights) continue;
-        if (set == NULL)
-            status = ls_safetensors_set_open(directory, weights ? "model" : "optimizer", &set);
-        if (status == LS_OK) status = read_tensor(instance, directory, set, tensors[i]);
-    }
-    ls_safetensors_set_close(set);
-    free(tensors);
+    ls_safetensors_set_close(r.set);
+    free(r.tensors);
+    free(r.pieces);
     return status;
 }
 

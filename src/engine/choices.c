@@ -14,8 +14,9 @@
 #define CHUNK_ROWS 2048
 
 /* Calls of a tape for each chunk of a layer and each tile of logits, over all segments, and bytes
- * that tape and plan need for each (measured: 123, with biases 151; 16; 1,060). */
-#define CALLS_PER_CHUNK 152.0
+ * that tape and plan need for each (measured: 123, with biases 151, and norms of heads 176; 16;
+ * 1,060). */
+#define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
 #define PLAN_BYTES_MAX  0x1p34
@@ -45,17 +46,7 @@ static void apply_saves(void *context, int32_t layer, ls_layer_save *save)
 ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_config *m,
                                       const ls_choices *choices, bool train)
 {
-    return (ls_decoder_options){.shape = {.V = m->vocab_size,
-                                          .D = m->hidden_size,
-                                          .F = m->intermediate_size,
-                                          .L = m->num_hidden_layers,
-                                          .H = m->num_attention_heads,
-                                          .G = m->num_key_value_heads,
-                                          .K = m->head_dim,
-                                          .eps = (float)m->rms_norm_eps,
-                                          .tied = m->tie_word_embeddings,
-                                          .qkv_bias = m->qkv_bias,
-                                          .o_bias = m->o_bias},
+    return (ls_decoder_options){.shape = ls_model_config_shape(m),
                                 .dtype = c->precision,
                                 .S = c->sequence_tokens,
                                 .sequences = c->sequences,
@@ -77,27 +68,6 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .clip_norm = (float)c->clip_norm,
                                 .param_rule = apply_groups,
                                 .param_context = (void *)c};
-}
-
-static ls_status measure_plan(const ls_decoder_options *options, const ls_placement *placement,
-                              ls_choices_cost *cost)
-{
-    ls_decoder decoder;
-    ls_plan plan;
-
-    LS_TRY(ls_decoder_build(options, &decoder));
-    const ls_status status = ls_plan_lower(&decoder.tape, placement, &ls_ops_cpu, &plan);
-    if (status == LS_OK) {
-        const int64_t first = plan.segment_first[LS_SEGMENT_STEP];
-        *cost = (ls_choices_cost){.flops = 0.0};
-        for (int p = 0; p < LS_PLACE_COUNT; p++)
-            cost->place_bytes[p] = ls_plan_place_bytes(&plan, (ls_place_kind)p);
-        for (int64_t s = first; s < first + plan.segment_steps[LS_SEGMENT_STEP]; s++)
-            cost->flops += plan.steps[s].flops;
-        ls_plan_free(&plan);
-    }
-    ls_decoder_free(&decoder);
-    return status;
 }
 
 /* Host memory of the hardware; NULL: of this machine. */
@@ -204,36 +174,55 @@ static ls_status set_tiles(const ls_decoder_options *options, ls_placement *p)
     return LS_OK;
 }
 
-/* The first placement of a wish that fits device memory, or the last, and what the plan then takes;
- * cost NULL: not asked for. */
-static ls_status settle(const ls_decoder_options *options, const ls_hardware *hardware,
-                        ls_placement_wish wish, ls_placement *placement, ls_choices_cost *cost)
-{
-    /* What costs least first. */
-    static const struct {
-        bool stream;
-        ls_placement_cut cut;
-    } attempts[] = {{false, LS_CUT_NONE},
-                    {false, LS_CUT_X_O},
-                    {true, LS_CUT_X_O},
-                    {false, LS_CUT_X_O_KV},
-                    {true, LS_CUT_X_O_KV}};
-    const size_t n_attempts = sizeof attempts / sizeof attempts[0];
-    const ls_topology *machine =
-        hardware != NULL && hardware->has_device ? hardware->topology : NULL;
-    ls_choices_cost measured = {.flops = 0.0};
+/* What costs least first. */
+static const struct {
+    bool stream;
+    ls_placement_cut cut;
+} attempts[] = {{false, LS_CUT_NONE},
+                {false, LS_CUT_X_O},
+                {true, LS_CUT_X_O},
+                {false, LS_CUT_X_O_KV},
+                {true, LS_CUT_X_O_KV}};
 
-    for (size_t i = 0; i < n_attempts; i++) {
+enum { N_ATTEMPTS = sizeof attempts / sizeof attempts[0] };
+
+/* The first placement of a wish that fits device memory, or the last, and what the plan then takes.
+ */
+static ls_status settle_on_device(const ls_decoder *decoder, const ls_hardware *hardware,
+                                  ls_placement_wish wish, ls_placement *placement,
+                                  ls_plan_cost *cost)
+{
+    for (int i = 0; i < N_ATTEMPTS; i++) {
         wish.weights_too_large = attempts[i].stream;
         wish.cut = attempts[i].cut;
-        LS_TRY(ls_placement_decide(machine, &wish, placement));
-        LS_TRY(set_tiles(options, placement));
-        if (machine != NULL || cost != NULL) LS_TRY(measure_plan(options, placement, &measured));
-        if (machine == NULL) break;
-        if (measured.place_bytes[LS_PLACE_HBM] <= hardware->available_bytes[LS_PLACE_HBM]) break;
+        LS_TRY(ls_placement_decide(hardware->topology, &wish, placement));
+        LS_TRY(set_tiles(&decoder->options, placement));
+        LS_TRY(ls_plan_measure(&decoder->tape, placement, &ls_ops_cpu, cost));
+        if (cost->place_bytes[LS_PLACE_HBM] <= hardware->available_bytes[LS_PLACE_HBM]) break;
     }
-    if (cost != NULL) *cost = measured;
     return LS_OK;
+}
+
+/* The same where there may be no device; cost NULL: not asked for. */
+static ls_status settle(const ls_decoder_options *options, const ls_hardware *hardware,
+                        const ls_placement_wish *wish, ls_placement *placement, ls_plan_cost *cost)
+{
+    const bool has_device = hardware != NULL && hardware->has_device;
+    ls_plan_cost measured;
+    ls_decoder decoder;
+
+    if (!has_device) {
+        LS_TRY(ls_placement_decide(NULL, wish, placement));
+        LS_TRY(set_tiles(options, placement));
+        if (cost == NULL) return LS_OK;
+    }
+    LS_TRY(ls_decoder_build(options, &decoder));
+    const ls_status status =
+        has_device ? settle_on_device(&decoder, hardware, *wish, placement, &measured)
+                   : ls_plan_measure(&decoder.tape, placement, &ls_ops_cpu, &measured);
+    ls_decoder_free(&decoder);
+    if (status == LS_OK && cost != NULL) *cost = measured;
+    return status;
 }
 
 ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *model,
@@ -249,17 +238,16 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
         wish.ring_slots = choices->placement.ring_slots;
     }
     const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
-    return settle(&options, hardware, wish, &choices->placement, NULL);
+    return settle(&options, hardware, &wish, &choices->placement, NULL);
 }
 
 ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
-                             const ls_hardware *hardware, ls_choices *choices,
-                             ls_choices_cost *cost)
+                             const ls_hardware *hardware, ls_choices *choices, ls_plan_cost *cost)
 {
     choices->saves.n_layers = (int32_t)model->num_hidden_layers;
     const ls_placement_wish wish = make_wish(config, choices);
     const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
-    return settle(&options, hardware, wish, &choices->placement, cost);
+    return settle(&options, hardware, &wish, &choices->placement, cost);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -296,6 +284,42 @@ int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware 
     return 0;
 }
 
+/* A glob that names no tensor is a slip: nothing of what it asks for would happen. */
+static ls_status check_group(const ls_run_config *config, const ls_decoder *decoder, int64_t group)
+{
+    const ls_tape *tape = &decoder->tape;
+    const char *match = config->groups[group].match;
+
+    for (int32_t i = 0; i < decoder->n_params; i++)
+        if (fnmatch(match, tape->tensors[decoder->params[i].weight].name, 0) == 0) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "optimizer.groups[%lld].match: '%s' matches no tensor of %s; allowed: globs on "
+                   "full names, such as %s or model.layers.[0-3].*",
+                   (long long)group, match, config->model_path,
+                   tape->tensors[decoder->params[1].weight].name);
+}
+
+static ls_status check_groups(const ls_run_config *config, const ls_model_config *model)
+{
+    const ls_decoder_options smallest = {.shape = ls_model_config_shape(model),
+                                         .dtype = LS_DTYPE_BF16,
+                                         .S = 1,
+                                         .sequences = 1,
+                                         .accumulate = 1,
+                                         .chunk = 1,
+                                         .query_block = 1,
+                                         .loss_rows = 1};
+    ls_decoder decoder;
+    ls_status status = LS_OK;
+
+    if (config->n_groups == 0) return LS_OK;
+    LS_TRY(ls_decoder_build(&smallest, &decoder));
+    for (int64_t g = 0; g < config->n_groups && status == LS_OK; g++)
+        status = check_group(config, &decoder, g);
+    ls_decoder_free(&decoder);
+    return status;
+}
+
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
                               const ls_hardware *hardware, bool train, ls_choices *choices)
 {
@@ -303,6 +327,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = ls_choices_optimizer_threads(config, hardware)};
 
+    LS_TRY(check_groups(config, model));
     made.query_block = config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS;
     made.query_block = smaller(made.query_block, T);
     made.chunk = config->chunk > 0 ? config->chunk : CHUNK_ROWS;
@@ -310,11 +335,12 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     made.loss_rows = ls_decoder_loss_rows(model->vocab_size, made.chunk);
     LS_TRY(check_plan_size(config, model, &made));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
-    if (train && config->save_auto)
+    if (train && config->save_auto) {
         LS_TRY(ls_save_choose(config, model, hardware, &made));
-    else if (train)
-        LS_TRY(take_saves(config, model, &made.saves));
-    LS_TRY(ls_choices_place(config, model, hardware, train, false, &made));
+    } else {
+        if (train) LS_TRY(take_saves(config, model, &made.saves));
+        LS_TRY(ls_choices_place(config, model, hardware, train, false, &made));
+    }
     *choices = made;
     return LS_OK;
 }

@@ -31,16 +31,10 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
                            const ls_hardware *hardware, bool train, bool frozen,
                            ls_choices *choices);
 
-typedef struct ls_choices_cost {
-    uint64_t place_bytes[LS_PLACE_COUNT];
-    double flops; /* of an optimizer step, recompute included */
-} ls_choices_cost;
-
 /* Place them for training, nothing frozen, and say what the plan then takes.  LS_ERR_NO_MEMORY: no
  * room to build it. */
 ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
-                             const ls_hardware *hardware, ls_choices *choices,
-                             ls_choices_cost *cost);
+                             const ls_hardware *hardware, ls_choices *choices, ls_plan_cost *cost);
 
 /* Threads of the optimizer: as the config says, else as many as a profile measured to be enough
  * for the host memory (`best_threads`); 0: all cores. */

@@ -6,14 +6,12 @@
 #include "checkpoint.h"
 #include "checkpoint_dir.h"
 #include "clock.h"
-#include "directory.h"
 #include "heartbeat.h"
 #include "job.h"
+#include "json.h"
 #include "progress.h"
 #include "run_warning.h"
 #include "weights.h"
-
-#define PATH_BYTES 4096
 
 typedef struct evaluation {
     ls_hardware hardware;
@@ -31,31 +29,39 @@ static void note_rejected(void *context, const char *directory, const char *reas
     if (!options->quiet) fprintf(stderr, "passed over %s: %s\n", directory, reason);
 }
 
-/* A directory with weights but no state.json is a plain Hugging Face directory. */
-static ls_status load_directory(ls_trainer *trainer, const char *directory)
+/* A checkpoint in whatever dtype it has, or a plain Hugging Face directory (no state.json); text
+ * says what was loaded. */
+static ls_status load_directory(ls_trainer *trainer, const char *directory,
+                                char text[LS_WEIGHTS_TEXT_BYTES])
 {
-    char path[PATH_BYTES];
-    ls_path_kind kind;
+    ls_weights_report loaded;
+    cJSON *state = NULL;
+    bool is_checkpoint;
 
-    snprintf(path, sizeof path, "%s/state.json", directory);
-    LS_TRY(ls_path_describe(path, &kind));
-    if (kind == LS_PATH_ABSENT) return ls_weights_load(&trainer->instance, directory);
-    LS_TRY(ls_checkpoint_verify(directory, true));
-    return ls_checkpoint_load(trainer, directory);
+    LS_TRY(ls_checkpoint_verify_if_any(directory, &is_checkpoint));
+    LS_TRY(ls_weights_load(&trainer->instance, directory, &loaded));
+    ls_weights_describe(&trainer->instance, &loaded, text);
+    if (!is_checkpoint) return LS_OK;
+    LS_TRY(ls_checkpoint_state_read(directory, &state));
+    const ls_status status =
+        ls_json_get_whole(directory, state, "step", 0, LS_JSON_WHOLE_MAX, &trainer->step);
+    cJSON_Delete(state);
+    return status;
 }
 
-static void note_loaded(const ls_job_options *options, const char *directory)
+static void note_loaded(const ls_job_options *options, const char *directory, const char *what)
 {
-    if (!options->quiet) fprintf(stderr, "loaded %s\n", directory);
+    if (!options->quiet)
+        fprintf(stderr, "loaded %s%s%s\n", directory, *what != '\0' ? ": " : "", what);
 }
 
 ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_options *options)
 {
-    char *newest = NULL;
+    char text[LS_WEIGHTS_TEXT_BYTES], *newest = NULL;
 
     if (checkpoint != NULL) {
-        LS_TRY(load_directory(trainer, checkpoint));
-        note_loaded(options, checkpoint);
+        LS_TRY(load_directory(trainer, checkpoint, text));
+        note_loaded(options, checkpoint, text);
         return LS_OK;
     }
     LS_TRY(ls_checkpoint_find_newest(trainer->config->output, note_rejected, (void *)options,
@@ -65,7 +71,7 @@ ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_
                        "%s/checkpoints: no checkpoint; train first, or give --checkpoint",
                        trainer->config->output);
     const ls_status status = ls_checkpoint_load(trainer, newest);
-    if (status == LS_OK) note_loaded(options, newest);
+    if (status == LS_OK) note_loaded(options, newest, "");
     free(newest);
     return status;
 }
@@ -115,7 +121,12 @@ static ls_status evaluate(evaluation *e, const ls_job_options *options)
     ls_heartbeat_stop(heartbeat, status == LS_OK ? LS_HEARTBEAT_DONE : LS_HEARTBEAT_FAILED);
     if (status == LS_OK) show_progress(e, (double)e->tokens);
     ls_progress_close(&e->progress);
-    return status;
+    if (status != LS_OK || e->losses->labels > 0) return status;
+    return LS_FAIL(
+        LS_ERR_INVALID,
+        "data.valid: of the %lld held-out tokens that were read none is to be predicted, "
+        "so there is no loss; give a larger --tokens, or look at PREFIX.mask",
+        (long long)e->tokens);
 }
 
 ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,

@@ -24,8 +24,14 @@ static ls_status open_arenas(const ls_instance_options *options, ls_instance *in
             .numa_node = options->host_node,
             .huge_pages = true};
         if (wanted.size_bytes == 0) continue;
+        if (arena->place == LS_PLACE_HBM && ls_device_has_memory(instance->device)) {
+            LS_TRY(ls_device_reserve(instance->device, arena->bytes, &instance->bases[a]));
+            continue;
+        }
         LS_TRY(ls_arena_open(&wanted, &instance->arenas[a]));
-        instance->bases[a] = ls_arena_describe(instance->arenas[a]).base;
+        const ls_arena_info info = ls_arena_describe(instance->arenas[a]);
+        LS_TRY(ls_device_attach(instance->device, info.base, info.size_bytes));
+        instance->bases[a] = info.base;
     }
     return LS_OK;
 }
@@ -49,29 +55,27 @@ static ls_status do_nothing(void *job, int64_t chunk)
     return LS_OK;
 }
 
-/* The optimizer's threads stay beside the memory that they read and write, one on each core. */
-static ls_status open_device(const ls_instance_options *options, ls_instance *instance)
+static ls_status open_parts(const ls_decoder_options *decoder_options,
+                            const ls_instance_options *options, ls_instance *instance)
 {
     ls_device_options device = {.n_lanes = LS_LANE_COUNT, .clock = options->clock};
     ls_host_cores cores;
+    ls_device_opener *open_device =
+        options->open_device != NULL ? options->open_device : ls_device_open_cpu;
 
     for (int lane = 0; lane < LS_LANE_COUNT; lane++) device.lane_threads[lane] = 1;
     device.lane_threads[LS_LANE_COMPUTE] = options->compute_threads;
     device.lane_threads[LS_LANE_HOST] = options->optimizer_threads;
     device.lane_bytes_per_s[LS_LANE_COPY_IN] = options->in_bytes_per_s;
     device.lane_bytes_per_s[LS_LANE_COPY_OUT] = options->out_bytes_per_s;
-    if (options->bind) {
+    device.lane_on_gpu[LS_LANE_COMPUTE] = true;
+    device.lane_on_gpu[LS_LANE_COPY_IN] = device.lane_on_gpu[LS_LANE_COPY_OUT] = true;
+    if (options->bind) { /* the optimizer's threads stay beside the memory that they work on */
         LS_TRY(ls_host_cores_find("", options->host_node, NULL, &cores));
         device.lane_cores[LS_LANE_HOST] = &cores;
         if (options->optimizer_threads == 0) device.lane_threads[LS_LANE_HOST] = cores.n;
     }
-    return ls_device_open_cpu(&device, &instance->device);
-}
-
-static ls_status open_parts(const ls_decoder_options *decoder_options,
-                            const ls_instance_options *options, ls_instance *instance)
-{
-    LS_TRY(open_device(options, instance));
+    LS_TRY(open_device(&device, &instance->device));
     LS_TRY(ls_decoder_build(decoder_options, &instance->decoder));
     LS_TRY(ls_plan_lower(&instance->decoder.tape, options->placement,
                          ls_device_ops(instance->device), &instance->plan));

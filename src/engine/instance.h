@@ -14,6 +14,7 @@
 #include "executor.h"
 
 typedef struct ls_instance_options {
+    ls_device_opener *open_device;             /* NULL: the CPU */
     int compute_threads, optimizer_threads;    /* 0: all cores */
     ls_device_call *calls[LS_CALL_KIND_COUNT]; /* see executor.h; NULL: nothing is done */
     ls_stop_query *stop;                       /* may be NULL */

@@ -1,8 +1,12 @@
 /*
- * loss_stats.h - mean loss, and loss by position: sums over the labels of a step, fp64, in order.
+ * loss_stats.h - mean loss, by position, by distance from the document's start and by source: sums
+ * over the labels of a step or an evaluation, fp64, in order.
  *
- * A label's position is that of the token it is predicted from, as the model sees it (RoPE
- * position).  Bins: log2 = [0,1) [1,2) [2,4) [4,8) ...; linear = n equal parts of the sequence.
+ * All speak of the token that a label is predicted from.  Its position is what the model sees (the
+ * RoPE position); its distance is the number of tokens of its document before it, as far as they
+ * are in its sequence; its source is the data set it comes from.  Where positions restart with each
+ * document, position and distance are the same.  Bins: log2 = [0,1) [1,2) [2,4) [4,8) ...; linear =
+ * n equal parts of the sequence.
  *
  * Layer: engine.  Threads: one at a time; rows_seen and mean_seen may be read from any.
  */
@@ -16,31 +20,54 @@
 #include "status.h"
 
 typedef struct ls_loss_bin {
-    int64_t from, to; /* positions [from, to) */
+    int64_t from, to; /* positions or distances [from, to) */
     double sum;
     int64_t labels;
 } ls_loss_bin;
 
+typedef struct ls_loss_source {
+    const char *name;
+    double sum;
+    int64_t labels;
+} ls_loss_source;
+
 typedef struct ls_loss_stats {
     double sum;
     int64_t labels;
-    ls_loss_bin *bins;
+    ls_loss_bin *by_position, *by_distance; /* [n_bins], of the same widths */
     int n_bins;
     bool linear;
-    int64_t sequence_tokens;
+    ls_loss_source *by_source; /* [n_sources], in the order of their first prefix */
+    int64_t n_sources;
+    int64_t *source_of;         /* [prefixes]: which of the sources; equal names are one */
     _Atomic(int64_t) rows_seen; /* added since the reset, ignored ones too: how far it has come */
     _Atomic(double) mean_seen;  /* mean loss of these; NAN before any */
 } ls_loss_stats;
 
-/* linear_bins 0: log2 bins.  LS_ERR_NO_MEMORY. */
-ls_status ls_loss_stats_open(int64_t sequence_tokens, int linear_bins, ls_loss_stats *stats);
+typedef struct ls_loss_stats_options {
+    int64_t sequence_tokens;
+    int linear_bins;             /* 0: log2 bins */
+    const char *const *prefixes; /* [n_prefixes] names of data sets; must outlive the statistics */
+    int64_t n_prefixes;
+} ls_loss_stats_options;
+
+/* LS_ERR_NO_MEMORY. */
+ls_status ls_loss_stats_open(const ls_loss_stats_options *options, ls_loss_stats *stats);
 void ls_loss_stats_close(ls_loss_stats *stats);
 
 void ls_loss_stats_reset(ls_loss_stats *stats);
 
-/* Add n rows; rows whose target is LS_TARGET_IGNORE do not count. */
-void ls_loss_stats_add(ls_loss_stats *stats, const float *nll, const int32_t *targets,
-                       const int64_t *positions, int64_t n);
+/* Rows of one document, from its first in the sequence on. */
+typedef struct ls_loss_rows {
+    const float *nll;         /* [n] */
+    const int32_t *targets;   /* [n] */
+    const int64_t *positions; /* [n] */
+    int64_t n;
+    int64_t prefix; /* -1: of none */
+} ls_loss_rows;
+
+/* Rows whose target is LS_TARGET_IGNORE do not count. */
+void ls_loss_stats_add(ls_loss_stats *stats, const ls_loss_rows *rows);
 
 /* Mean loss; 0 without labels. */
 double ls_loss_stats_mean(const ls_loss_stats *stats);

@@ -20,8 +20,8 @@ typedef struct comparison {
 
 static void print_head(FILE *file)
 {
-    fprintf(file, "%-20s %-4s %11s %11s %11s %11s  %-12s %7s %9s %9s\n", "profile", "fits", "hbm",
-            "of", "host", "of", "weights", "waits", "GB in", "GB out");
+    fprintf(file, "%-20s %-4s %11s %11s %11s %11s  %-12s %7s %9s %9s %9s %9s\n", "profile", "fits",
+            "hbm", "of", "host", "of", "weights", "waits", "GB in", "GB out", "s/step", "tokens/s");
 }
 
 /* Peak bytes of a place and what it has; dashes where it has none. */
@@ -64,8 +64,12 @@ static void print_line(const ls_plan_report *r, FILE *file)
     }
     const ls_segment_totals step = ls_plan_report_segment(r, LS_SEGMENT_STEP);
     print_weights(r, file);
-    fprintf(file, " %7lld %9.4g %9.4g\n", (long long)step.waits, 1e-9 * step.copy_in_bytes,
+    fprintf(file, " %7lld %9.4g %9.4g", (long long)step.waits, 1e-9 * step.copy_in_bytes,
             1e-9 * step.copy_out_bytes);
+    if (r->times.why_unknown[0] == '\0')
+        fprintf(file, " %9.4g %9.4g\n", r->times.simulation.step_s, r->times.tokens_per_s);
+    else
+        fprintf(file, " %9s %9s\n", "?", "?");
 }
 
 /* ---- both forms ---------------------------------------------------------------------------- */

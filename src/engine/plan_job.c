@@ -9,6 +9,8 @@
 #include "run_warning.h"
 #include "save_search.h"
 
+#define ERROR_BYTES 1024
+
 /* ---- building ------------------------------------------------------------------------------ */
 
 typedef struct plan_job {
@@ -82,6 +84,31 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
     ls_status status = build_and_show(&job);
     if (status == LS_ERR_NO_MEMORY) status = show_refusal(&job);
     ls_hardware_close(&job.hardware);
+    return status;
+}
+
+static ls_status keep_report(const ls_plan_report *report, void *context)
+{
+    *(ls_plan_report *)context = *report; /* for the verdict: its plan is gone then */
+    return LS_OK;
+}
+
+ls_status ls_plan_explain(const ls_run_config *config, const ls_model_config *model,
+                          const ls_job_options *options, ls_status status)
+{
+    ls_job_options silent = *options;
+    ls_plan_report report = {.fits = true};
+    char text[ERROR_BYTES], origin[ERROR_BYTES];
+
+    if (status != LS_ERR_NO_MEMORY) return status;
+    snprintf(text, sizeof text, "%s", ls_error());
+    snprintf(origin, sizeof origin, "%s", ls_error_origin());
+    silent.quiet = true;
+    if (ls_plan_on_hardware(config, model, config->hardware, &silent, keep_report, &report) ==
+            LS_OK &&
+        !report.fits)
+        return ls_plan_report_verdict(&report);
+    ls_error_adopt(text, origin); /* the plan would have had room: it was something else */
     return status;
 }
 

@@ -24,6 +24,13 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
                               const char *hardware, const ls_job_options *options,
                               ls_plan_show *show, void *context);
 
+/*
+ * Make the failure of a run that found no room say what its plan says: by how much it is short, and
+ * which policy of memory.save fits at what cost.  Returns status, whatever it is.
+ */
+ls_status ls_plan_explain(const ls_run_config *config, const ls_model_config *model,
+                          const ls_job_options *options, ls_status status);
+
 /* Write a document and a newline; LS_ERR_NO_MEMORY. */
 ls_status ls_plan_print_json(const cJSON *json, FILE *file);
 

@@ -51,7 +51,7 @@ static ls_status look(maximum *m, ls_save_policy save, int64_t blocks, probe *le
 {
     ls_run_config config = *m->config; /* a view of it: nothing of it is released */
     ls_choices choices;
-    ls_choices_cost cost;
+    ls_plan_cost cost;
 
     config.save_auto = false;
     ls_saves_set(&config.saves, save);

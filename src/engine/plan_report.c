@@ -146,6 +146,7 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
     describe_shortage(&made);
     LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
     made.checked = true;
+    LS_TRY(ls_plan_times_make(&made, &decoder->options, &made.times));
     *report = made;
     return LS_OK;
 }
@@ -363,6 +364,7 @@ void ls_plan_report_print(const ls_plan_report *r, FILE *file)
             print_place(r, (ls_place_kind)p, file);
     print_segments(r, file);
     fputc('\n', file);
+    ls_plan_times_print(r, file);
     print_choices(r, file);
     print_verdict(r, file);
 }

@@ -11,6 +11,7 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
+#include "plan_times.h"
 #include "save_search.h"
 
 #define LS_PLAN_WHY_BYTES 1024
@@ -33,6 +34,7 @@ typedef struct ls_plan_report {
     char why[LS_PLAN_WHY_BYTES]; /* it does not fit, and what may be done about it; "" if it fits */
     ls_save_nearest nearest;     /* a policy that fits; only where this one does not */
     bool checked;                /* ls_plan_check() proved it, apart from room */
+    ls_plan_times times;
 } ls_plan_report;
 
 /*

@@ -158,13 +158,55 @@ static ls_status add_segments(const ls_plan_report *r, cJSON *json)
     return LS_OK;
 }
 
+/* What keeps a time from being known; NULL: it is known. */
+static const char *find_why_unknown(const ls_plan_report *r)
+{
+    if (r->plan == NULL) return "the plan was not built";
+    return r->times.why_unknown[0] != '\0' ? r->times.why_unknown : NULL;
+}
+
+static ls_status add_lanes(const double seconds[LS_LANE_COUNT], cJSON *json)
+{
+    cJSON *lanes = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(json, "lane_busy_s", lanes));
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        LS_TRY(add_number(lanes, ls_lane_name((ls_lane)lane), seconds[lane]));
+    return LS_OK;
+}
+
+static ls_status add_known_times(const ls_plan_times *t, cJSON *json)
+{
+    const ls_simulation *s = &t->simulation;
+
+    LS_TRY(add_number(json, "step_s", s->step_s));
+    LS_TRY(add_number(json, "lower_bound_s", s->lower_bound_s));
+    LS_TRY(add_text(json, "bound_by", s->bound_by));
+    LS_TRY(add_number(json, "tokens_per_s", t->tokens_per_s));
+    LS_TRY(add_number(json, "mfu_causal", t->mfu_causal));
+    LS_TRY(add_number(json, "mfu_megatron", t->mfu_megatron));
+    LS_TRY(add_number(json, "tflops_alst", t->tflops_alst));
+    LS_TRY(add_lanes(s->lane_busy_s, json));
+    return add_null(json, "time_unknown");
+}
+
+static ls_status add_times(const ls_plan_report *r, cJSON *json)
+{
+    static const char *const keys[] = {"step_s",     "lower_bound_s", "bound_by",    "tokens_per_s",
+                                       "mfu_causal", "mfu_megatron",  "tflops_alst", "lane_busy_s"};
+    const char *why = find_why_unknown(r);
+
+    if (why == NULL) {
+        LS_TRY(add_known_times(&r->times, json));
+    } else {
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) LS_TRY(add_null(json, keys[i]));
+        LS_TRY(add_text(json, "time_unknown", why));
+    }
+    return add_null(json, "energy_j"); /* profiles have no power states yet */
+}
+
 static ls_status fill(const ls_plan_report *r, cJSON *json)
 {
-    /* What this version does not know. */
-    static const char *const times[] = {"step_s",       "lower_bound_s", "bound_by",
-                                        "tokens_per_s", "mfu_causal",    "mfu_megatron",
-                                        "tflops_alst",  "lane_busy_s",   "energy_j"};
-
     LS_TRY(ls_json_add(json, "fits", cJSON_CreateBool(r->fits)));
     LS_TRY(r->fits ? add_null(json, "why") : add_text(json, "why", r->why));
     LS_TRY(add_text(json, "profile", r->hardware->profile));
@@ -173,7 +215,7 @@ static ls_status fill(const ls_plan_report *r, cJSON *json)
     LS_TRY(add_number(json, "tokens", (double)r->tokens));
     LS_TRY(add_number(json, "pairs", r->pairs));
     LS_TRY(add_number(json, "flops_model", r->flops_model));
-    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) LS_TRY(add_null(json, times[i]));
+    LS_TRY(add_times(r, json));
     LS_TRY(add_memory(r, json));
     LS_TRY(add_choices(r, json));
     if (r->plan != NULL) {

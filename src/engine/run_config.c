@@ -226,25 +226,29 @@ static ls_status check_data(const ls_yaml_node *root, ls_run_config *config)
     return LS_OK;
 }
 
+/* Blocks and chunks may straddle sequences: they are rows of the whole micro-batch. */
+static ls_status check_rows(const ls_yaml_node *root, const char *key, int64_t rows, int64_t most)
+{
+    if (rows <= most) return LS_OK;
+    return fail_key(root, key, LS_ERR_INVALID,
+                    "%lld is more than the %lld tokens of a micro-batch (sequence.tokens x "
+                    "batch.sequences); allowed: 1 to that, or auto",
+                    (long long)rows, (long long)most);
+}
+
 static ls_status check_sizes(const ls_yaml_node *root, const ls_run_config *config)
 {
     const int64_t tokens = config->sequence_tokens, batch_max = INT32_MAX;
 
-    if (config->chunk > tokens)
-        return fail_key(root, "sequence.chunk", LS_ERR_INVALID,
-                        "%lld is more than sequence.tokens = %lld; allowed: 1 to that, or auto",
-                        (long long)config->chunk, (long long)tokens);
-    if (config->query_block > tokens)
-        return fail_key(root, "sequence.query_block", LS_ERR_INVALID,
-                        "%lld is more than sequence.tokens = %lld; allowed: 1 to that, or auto",
-                        (long long)config->query_block, (long long)tokens);
     if (config->sequences > batch_max / tokens)
         return fail_key(root, "batch.sequences", LS_ERR_INVALID,
                         "%lld of %lld tokens are too many for one micro-batch; allowed: 1 to %lld "
                         "(then batch.accumulate)",
                         (long long)config->sequences, (long long)tokens,
                         (long long)(batch_max / tokens));
-    return LS_OK;
+    LS_TRY(check_rows(root, "sequence.chunk", config->chunk, tokens * config->sequences));
+    return check_rows(root, "sequence.query_block", config->query_block,
+                      tokens * config->sequences);
 }
 
 static ls_status check_schedule(const ls_yaml_node *root, const ls_run_config *config)

@@ -164,10 +164,9 @@ static ls_status add_warnings(const ls_trainer *t, cJSON *run)
 }
 
 /* Why a key of the record is null. */
-static ls_status add_missing(const ls_trainer *t, cJSON *run)
+static ls_status add_missing(const ls_trainer *t, const ls_run_file_options *options, cJSON *run)
 {
     static const char *const reasons[][2] = {
-        {"energy_j", "this build has no power meters"},
         {"predicted_step_s", "this build has no simulator"},
         {"mfu_causal", "the profile states no peak FLOP/s of the unit that computes"},
         {"mfu_megatron", "the profile states no peak FLOP/s of the unit that computes"},
@@ -183,6 +182,7 @@ static ls_status add_missing(const ls_trainer *t, cJSON *run)
     cJSON *missing = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(run, "missing", missing));
+    LS_TRY(ls_run_meters_describe(options->meters, options->final, run, missing));
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         LS_TRY(add_text(missing, reasons[i][0], reasons[i][1]));
     if (t->choices.placement.has_device) return LS_OK;
@@ -191,24 +191,22 @@ static ls_status add_missing(const ls_trainer *t, cJSON *run)
     return LS_OK;
 }
 
-static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const char *version,
-                           int attempt, cJSON *run)
+static ls_status build_run(const ls_trainer *t, const ls_run_file_options *options, cJSON *run)
 {
     const ls_ops *ops = ls_device_ops(t->instance.device);
     char started[64];
-    const time_t now = time(NULL);
     struct tm utc;
 
-    gmtime_r(&now, &utc);
+    gmtime_r(&options->started, &utc);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     LS_TRY(add_number(run, "schema", LS_RUN_SCHEMA));
-    LS_TRY(add_text(run, "version", version));
+    LS_TRY(add_text(run, "version", options->version));
     LS_TRY(add_text(run, "command", "train"));
-    LS_TRY(add_number(run, "attempt", attempt));
+    LS_TRY(add_number(run, "attempt", options->attempt));
     LS_TRY(add_text(run, "started", started));
     LS_TRY(add_text(run, "hardware",
                     t->options.hardware != NULL ? t->options.hardware->profile : "cpu"));
-    LS_TRY(ls_json_add(run, "config", cJSON_Duplicate(config_json, true)));
+    LS_TRY(ls_json_add(run, "config", cJSON_Duplicate(options->config_json, true)));
     LS_TRY(add_model(t, run));
     LS_TRY(add_machine(run));
     LS_TRY(add_plan(t, run));
@@ -219,17 +217,16 @@ static ls_status build_run(const ls_trainer *t, const cJSON *config_json, const 
     LS_TRY(add_text(build, "attention",
                     ops->kernel_name(LS_OP_attention_forward, t->config->precision)));
     LS_TRY(add_warnings(t, run));
-    return add_missing(t, run);
+    return add_missing(t, options, run);
 }
 
-ls_status ls_run_file_write(const ls_trainer *trainer, const cJSON *config_json,
-                            const char *version, int attempt)
+ls_status ls_run_file_write(const ls_trainer *trainer, const ls_run_file_options *options)
 {
     char path[4096];
     cJSON *run = cJSON_CreateObject();
 
     if (run == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "run.json");
-    ls_status status = build_run(trainer, config_json, version, attempt, run);
+    ls_status status = build_run(trainer, options, run);
     snprintf(path, sizeof path, "%s/run.json", trainer->config->output);
     if (status == LS_OK) status = ls_json_write(path, run);
     cJSON_Delete(run);

@@ -16,16 +16,23 @@ static const ls_save_policy ladder[] = {
 
 enum { N_POLICIES = sizeof ladder / sizeof ladder[0] };
 
-/* `auto` goes no further than x, whatever the room, and rebuilds no more than three inputs. */
+/* `auto` rebuilds no more than three inputs; without O it goes no further than x. */
 static bool is_for_auto(ls_save_policy policy)
 {
-    return policy.o ? policy.x_stride <= 4 : policy.x_stride == 1;
+    return policy.x_stride <= 4;
 }
 
 /* Whether a class of a layer lies in host memory when it is kept. */
 static bool is_on_host(const ls_run_config *config, ls_tensor_class class, int place)
 {
     return (place != 0 ? place : config->places[class]) != 1 + LS_PLACE_HBM;
+}
+
+static bool freezes(const ls_run_config *config)
+{
+    for (int64_t g = 0; g < config->n_groups; g++)
+        if (config->groups[g].frozen) return true;
+    return false;
 }
 
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
@@ -37,6 +44,7 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
     const double GK = (double)m->num_key_value_heads * (double)m->head_dim;
     double row = 0.0;
 
+    if (freezes(config)) return 0.0;
     for (int32_t l = 0; l < m->num_hidden_layers; l++) {
         const ls_layer_save save = ls_saves_of(saves, l);
         const int place = ls_saves_place(saves, l);
@@ -49,7 +57,7 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
     return row * T;
 }
 
-/* Weights, master remainders, moments and gradients, at least: frozen ones have no moments. */
+/* Weights, master remainders, moments and gradients, at least: frozen ones have weights alone. */
 static double count_states_bytes(const ls_run_config *config, const ls_model_config *model)
 {
     const ls_choices none = {.chunk = 0};
@@ -57,9 +65,10 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     const double weight = (double)ls_dtype_bytes(config->precision);
     const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
     static const double both[LS_MOMENTS_COUNT] = {8.0, 4.0, 2.0, 1.0};
-    const double grad = 4.0, moments = config->n_groups == 0 ? both[config->moments] : 0.0;
+    const double grad = 4.0, moments = both[config->moments];
+    const double states = config->n_groups == 0 ? lo + grad + moments : 0.0;
 
-    return (double)ls_decoder_params(&options.shape) * (weight + lo + grad + moments);
+    return (double)ls_decoder_params(&options.shape) * (weight + states);
 }
 
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
@@ -68,18 +77,18 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
     const uint64_t limit = ls_choices_room(hardware, LS_PLACE_HOST) / 2;
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
     const double bound = (double)limit + (double)device - count_states_bytes(config, model);
-    ls_choices_cost cost;
+    ls_plan_cost cost;
 
     for (int p = 0; p < N_POLICIES; p++) {
-        if (!is_for_auto(ladder[p])) continue;
         ls_saves_set(&choices->saves, ladder[p]);
-        if (!ladder[p].o) break; /* the last: nothing to compare it with */
+        if (!ladder[p].o) break; /* the last for it: nothing to compare it with */
+        if (!is_for_auto(ladder[p])) continue;
         if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
         LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
         if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device)
-            break;
+            return LS_OK;
     }
-    return LS_OK;
+    return ls_choices_place(config, model, hardware, true, false, choices);
 }
 
 /* Whether that very policy is the one that has no room. */
@@ -90,7 +99,7 @@ static bool is_asked(const ls_saves *asked, ls_save_policy policy)
            all->policy.qkv == policy.qkv && all->policy.x_stride == policy.x_stride;
 }
 
-static bool fits(const ls_hardware *hardware, const ls_choices_cost *cost)
+static bool fits(const ls_hardware *hardware, const ls_plan_cost *cost)
 {
     for (int p = 0; p < LS_PLACE_COUNT; p++)
         if (cost->place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;

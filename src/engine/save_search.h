@@ -13,7 +13,8 @@
 #include "choices.h"
 
 /* Bytes of what is kept of a micro-batch and not put into device memory for good; some of it may
- * stay there all the same, in slots that nobody wants before backward. */
+ * stay there all the same, in slots that nobody wants before backward.  0 with frozen groups:
+ * layers below which nothing trains keep nothing. */
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *model,
                           const ls_saves *saves);
 
@@ -28,7 +29,7 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
 typedef struct ls_save_nearest {
     bool found;
     ls_saves saves;
-    ls_choices_cost cost;
+    ls_plan_cost cost;
     double extra_flops_fraction; /* more than what was asked for takes; may be negative */
 } ls_save_nearest;
 

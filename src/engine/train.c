@@ -19,13 +19,17 @@
 #include "directory.h"
 #include "heartbeat.h"
 #include "job.h"
+#include "loss_record.h"
+#include "plan_job.h"
 #include "process_stats.h"
 #include "progress.h"
 #include "record.h"
 #include "run_file.h"
+#include "run_meters.h"
 #include "run_warning.h"
 
 #define PATH_BYTES  4096
+#define TEXT_BYTES  1024
 #define VALUE_BYTES 200 /* of a config's value in a message */
 
 typedef struct training {
@@ -37,26 +41,17 @@ typedef struct training {
     ls_trainer trainer;
     ls_loss_stats eval_losses;
     int attempt;
+    ls_run_meters *meters;
+    time_t started;
 
     pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
     ls_record *record;
     ls_progress progress;
-    ls_record_bin *bins; /* as many as the statistics have */
-    int64_t saved_step;  /* of the newest checkpoint; -1: none */
+    ls_loss_record step_line, eval_line; /* of losses */
+    int64_t saved_step;                  /* of the newest checkpoint; -1: none */
 } training;
 
 /* ---- record -------------------------------------------------------------------------------- */
-
-static int fill_bins(const ls_loss_stats *losses, ls_record_bin *bins)
-{
-    int n = 0;
-    for (int b = 0; b < losses->n_bins; b++) {
-        const ls_loss_bin *bin = &losses->bins[b];
-        if (bin->labels == 0) continue;
-        bins[n++] = (ls_record_bin){bin->from, bin->to, bin->sum / (double)bin->labels};
-    }
-    return n;
-}
 
 static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
 {
@@ -78,6 +73,7 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .tokens_per_s = (double)r->tokens / r->seconds,
         .mfu_causal = (double)NAN,
         .mfu_megatron = (double)NAN,
+        .flops_model = ls_trainer_model_flops(&t->trainer, r->tokens, r->pairs),
         .tflops_alst = 1e-12 * ls_trainer_alst_flops(&t->trainer, r->tokens) / r->seconds,
         .has_device = t->trainer.choices.placement.has_device,
         .bytes_copy_in = r->copied_bytes[LS_LANE_COPY_IN],
@@ -86,12 +82,12 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .peak_bytes_host = ls_process_resident_bytes_peak(),
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
         .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
-        .bins = t->bins,
+        .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
     };
 
-    if (t->config->position_bins) line.n_bins = fill_bins(losses, t->bins);
     for (int lane = 0; lane < LS_RECORD_LANES; lane++)
         line.lane_busy_s[lane] = r->lane_busy_s[lane];
+    ls_run_meters_step(t->meters, &line);
     return ls_record_step(t->record, &line);
 }
 
@@ -140,6 +136,7 @@ static void show_beat(void *context, const ls_heartbeat_beat *beat)
                                        .elapsed_s = beat->elapsed_s,
                                        .step_eta_s = beat->step_eta_s,
                                        .run_eta_s = beat->run_eta_s};
+    ls_run_meters_flush(t->meters);
     pthread_mutex_lock(&t->mutex);
     ls_progress_step_within(&t->progress, &within);
     pthread_mutex_unlock(&t->mutex);
@@ -152,15 +149,16 @@ static ls_status evaluate(training *t)
     LS_TRY(ls_trainer_sync(&t->trainer));
     const uint64_t start_ns = ls_clock_ns();
 
+    ls_run_meters_eval_begin(t->meters);
     LS_TRY(ls_trainer_eval(&t->trainer, t->config->eval_tokens, &t->eval_losses));
-    const ls_eval_record line = {
+    ls_eval_record line = {
         .step = t->trainer.step,
         .attempt = t->attempt,
-        .loss = ls_loss_stats_mean(&t->eval_losses),
+        .loss = t->eval_losses.labels > 0 ? ls_loss_stats_mean(&t->eval_losses) : (double)NAN,
         .tokens = t->eval_losses.labels,
         .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
-        .bins = t->bins,
-        .n_bins = t->config->position_bins ? fill_bins(&t->eval_losses, t->bins) : 0};
+        .losses = ls_loss_record_fill(&t->eval_line, &t->eval_losses, t->config->position_bins)};
+    ls_run_meters_eval_end(t->meters, &line);
     pthread_mutex_lock(&t->mutex);
     ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
                      (long long)line.step, line.loss, (long long)line.tokens);
@@ -243,6 +241,18 @@ static ls_status adopt_choices(training *t, const char *directory, ls_choices *c
     return status;
 }
 
+static ls_status init_weights(training *t)
+{
+    ls_weights_report loaded;
+    char text[LS_WEIGHTS_TEXT_BYTES];
+
+    LS_TRY(ls_trainer_init_weights(&t->trainer, &loaded));
+    if (loaded.n_tensors > 0)
+        ls_progress_note(&t->progress, "loaded %s: %s", t->config->model_path,
+                         ls_weights_describe(&t->trainer.instance, &loaded, text));
+    return LS_OK;
+}
+
 static ls_status open_trainer(training *t, const ls_model_config *model)
 {
     ls_trainer_options options = {
@@ -269,7 +279,8 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         }
     }
     if (status == LS_OK) status = ls_trainer_open(t->config, model, &options, &t->trainer);
-    if (status == LS_OK && directory == NULL) status = ls_trainer_init_weights(&t->trainer);
+    status = ls_plan_explain(t->config, model, t->options, status);
+    if (status == LS_OK && directory == NULL) status = init_weights(t);
     if (status == LS_OK && directory != NULL) {
         status = ls_checkpoint_load(&t->trainer, directory);
         t->saved_step = t->trainer.step;
@@ -289,11 +300,9 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
 
 static ls_status open_statistics(training *t)
 {
-    const int linear = (int)t->config->position_bins_count;
-
-    LS_TRY(ls_loss_stats_open(t->config->sequence_tokens, linear, &t->eval_losses));
-    t->bins = calloc((size_t)t->eval_losses.n_bins, sizeof *t->bins);
-    return t->bins != NULL ? LS_OK : LS_FAIL(LS_ERR_NO_MEMORY, "loss bins");
+    LS_TRY(ls_trainer_losses_open(t->config, true, &t->eval_losses));
+    LS_TRY(ls_loss_record_open(&t->eval_losses, &t->eval_line));
+    return ls_loss_record_open(&t->trainer.losses, &t->step_line);
 }
 
 /* --stop-after against the run file, before anything is opened. */
@@ -322,26 +331,41 @@ static ls_status check_not_passed(const training *t)
         (long long)t->train->stop_after, t->config->output, (long long)step);
 }
 
+/* With final: what the meters say of the whole run. */
+static ls_status write_run_file(const training *t, bool final)
+{
+    return ls_run_file_write(&t->trainer, &(ls_run_file_options){.config_json = t->config_json,
+                                                                 .version = t->options->version,
+                                                                 .attempt = t->attempt,
+                                                                 .started = t->started,
+                                                                 .meters = t->meters,
+                                                                 .final = final});
+}
+
 static ls_status open_run(training *t, const ls_model_config *model)
 {
     if (!t->train->resume) LS_TRY(check_unused(t->config->output));
     LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
-    LS_TRY(open_statistics(t));
     LS_TRY(open_trainer(t, model));
+    LS_TRY(open_statistics(t));
     LS_TRY(check_not_passed(t));
     LS_TRY(ls_directory_make(t->config->output));
     LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
-    return ls_run_file_write(&t->trainer, t->config_json, t->options->version, t->attempt);
+    t->started = time(NULL);
+    LS_TRY(ls_run_meters_open(&t->trainer, t->train->resume, t->attempt, &t->meters));
+    return write_run_file(t, false);
 }
 
 static void close_run(training *t)
 {
-    ls_trainer_close(&t->trainer); /* first: events need the others */
+    ls_run_meters_close(t->meters);
+    ls_trainer_close(&t->trainer); /* before what its events need */
     ls_hardware_close(&t->hardware);
     ls_progress_close(&t->progress);
     ls_record_close(t->record);
     ls_loss_stats_close(&t->eval_losses);
-    free(t->bins);
+    ls_loss_record_close(&t->step_line);
+    ls_loss_record_close(&t->eval_line);
     cJSON_Delete(t->config_json);
 }
 
@@ -487,6 +511,18 @@ static ls_heartbeat_state find_state(ls_status status)
     return status == LS_ERR_STOPPED ? LS_HEARTBEAT_STOPPED : LS_HEARTBEAT_FAILED;
 }
 
+/* The run's own status stays, unless the file cannot be written. */
+static ls_status finish_run_file(const training *t, ls_status status)
+{
+    char error[TEXT_BYTES], origin[TEXT_BYTES];
+
+    snprintf(error, sizeof error, "%s", ls_error());
+    snprintf(origin, sizeof origin, "%s", ls_error_origin());
+    LS_TRY(write_run_file(t, true));
+    ls_error_adopt(error, origin);
+    return status;
+}
+
 static ls_status open_and_run(training *t, const ls_model_config *model)
 {
     const ls_heartbeat_options beats = {
@@ -497,8 +533,10 @@ static ls_status open_and_run(training *t, const ls_model_config *model)
     note_start(t);
     note_complete(t);
     LS_TRY(ls_heartbeat_start(&t->trainer, &beats, &heartbeat));
-    const ls_status status = run_steps(t);
+    ls_run_meters_start(t->meters);
+    ls_status status = run_steps(t);
     ls_heartbeat_stop(heartbeat, find_state(status));
+    if (status == LS_OK || status == LS_ERR_STOPPED) status = finish_run_file(t, status);
     if (t->options->verbose && t->trainer.step > 0) note_op_times(t);
     return status;
 }

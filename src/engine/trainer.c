@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "checkpoint_dir.h"
 #include "choices.h"
 #include "clock.h"
 #include "directory.h"
-#include "weights.h"
 
 #define PATH_BYTES 4096
 
@@ -65,16 +65,23 @@ static ls_status start_step(ls_trainer_job *job)
     return LS_OK;
 }
 
+/* The sequences of a micro-batch; an evaluation's last has fewer. */
+static ls_loader_range batch_range(const ls_trainer_job *job, int64_t micro_batch)
+{
+    const int64_t sequences = job->trainer->instance.decoder.options.sequences;
+    const int64_t first = micro_batch * sequences, left = job->sequences_left - first;
+
+    return (ls_loader_range){.first_sequence = job->first_sequence + first,
+                             .n_sequences = left < sequences ? left : sequences};
+}
+
 static ls_status fill_batch(void *context, int64_t micro_batch)
 {
     ls_trainer_job *job = context;
     const ls_trainer *t = job->trainer;
     const ls_decoder_options *o = &t->instance.decoder.options;
     const ls_loader_batch batch = batch_tensors(t, micro_batch);
-    const int64_t first = micro_batch * o->sequences;
-    const int64_t left = job->sequences_left - first;
-    const ls_loader_range range = {.first_sequence = job->first_sequence + first,
-                                   .n_sequences = left < o->sequences ? left : o->sequences};
+    const ls_loader_range range = batch_range(job, micro_batch);
 
     if (micro_batch == 0) LS_TRY(start_step(job));
     LS_TRY(ls_loader_fill(job->source, &range, &batch, NULL));
@@ -82,20 +89,38 @@ static ls_status fill_batch(void *context, int64_t micro_batch)
     return LS_OK;
 }
 
+/* Where the losses of a micro-batch go, and where they are. */
+typedef struct collection {
+    ls_loss_stats *losses;
+    const float *nll; /* [rows of the micro-batch], as the others */
+    const int32_t *targets;
+    const int64_t *positions;
+} collection;
+
+static void collect_piece(void *context, const ls_loader_piece *piece)
+{
+    const collection *c = context;
+    const ls_loss_rows rows = {.nll = c->nll + piece->row,
+                               .targets = c->targets + piece->row,
+                               .positions = c->positions + piece->row,
+                               .n = piece->n,
+                               .prefix = piece->source};
+    ls_loss_stats_add(c->losses, &rows);
+}
+
 static ls_status collect_losses(void *context, int64_t micro_batch)
 {
     const ls_trainer_job *job = context;
     const ls_trainer *t = job->trainer;
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
-    const ls_decoder_options *o = &t->instance.decoder.options;
     const int64_t first = ls_decoder_batch_first(&t->instance.decoder, micro_batch);
+    const ls_loader_range range = batch_range(job, micro_batch);
     const float *nll = ls_instance_tensor(&t->instance, in->nll);
     const int32_t *targets = ls_instance_tensor(&t->instance, in->targets);
     const int64_t *positions = ls_instance_tensor(&t->instance, in->positions);
+    collection c = {job->losses, nll + first, targets + first, positions + first};
 
-    ls_loss_stats_add(job->losses, nll + first, targets + first, positions + first,
-                      o->S * o->sequences);
-    return LS_OK;
+    return ls_loader_visit(job->source, &range, &(ls_loader_visitor){collect_piece, &c});
 }
 
 static ls_status set_rate(void *context, int64_t chunk)
@@ -228,11 +253,37 @@ static ls_status check_shards(const ls_run_config *c, const ls_path_list *prefix
     return LS_OK;
 }
 
+/* Held out is data of its own, or a part of the training data. */
+static const ls_path_list *choose_prefixes(const ls_run_config *c, bool valid)
+{
+    return valid && !(c->valid_fraction > 0.0) ? &c->valid : &c->train;
+}
+
+ls_status ls_trainer_losses_open(const ls_run_config *config, bool valid, ls_loss_stats *losses)
+{
+    const ls_path_list *prefixes = choose_prefixes(config, valid);
+    const ls_loss_stats_options options = {.sequence_tokens = config->sequence_tokens,
+                                           .linear_bins = (int)config->position_bins_count,
+                                           .prefixes = (const char *const *)prefixes->paths,
+                                           .n_prefixes = prefixes->n_paths};
+    return ls_loss_stats_open(&options, losses);
+}
+
+static ls_status check_labels(const ls_loader *loader, const ls_path_list *prefixes, bool valid)
+{
+    if (ls_loader_describe(loader).longest > 1) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "data.%s: no document of %s%s has two tokens, so there is none to predict; name "
+                   "longer documents",
+                   valid ? "valid" : "train", prefixes->paths[0],
+                   prefixes->n_paths > 1 ? ", ..." : "");
+}
+
 static ls_status open_loader(const ls_trainer *t, bool valid, ls_loader **loader)
 {
     const ls_run_config *c = t->config;
     const bool split = c->valid_fraction > 0.0;
-    const ls_path_list *prefixes = valid && !split ? &c->valid : &c->train;
+    const ls_path_list *prefixes = choose_prefixes(c, valid);
     const ls_loader_part part = valid ? LS_LOADER_PART_VALID : LS_LOADER_PART_TRAIN;
     const ls_loader_options options = {
         .prefixes = (const char *const *)prefixes->paths,
@@ -247,9 +298,11 @@ static ls_status open_loader(const ls_trainer *t, bool valid, ls_loader **loader
         .valid_fraction = c->valid_fraction,
         .part = split ? part : LS_LOADER_PART_ALL,
         .document_tokens_min = valid ? 0 : c->min_document,
+        .separate_sources = valid,
     };
     LS_TRY(check_shards(c, prefixes, valid && !split));
-    return ls_loader_open(&options, loader);
+    LS_TRY(ls_loader_open(&options, loader));
+    return check_labels(*loader, prefixes, valid);
 }
 
 static ls_status open_data(ls_trainer *t)
@@ -292,11 +345,11 @@ static ls_status open_parts(ls_trainer *t)
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));
     ls_weights_rope_table(&t->instance, &t->model->rope_scaling, t->config->sequence_tokens);
     if (!t->options.train) return LS_OK;
+    LS_TRY(ls_companions_read(t->config->model_path, &t->companions));
     t->control = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.control);
     t->loss_scale = ls_instance_tensor(&t->instance, t->instance.decoder.inputs.loss_scale);
     *t->control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
-    return ls_loss_stats_open(t->config->sequence_tokens, (int)t->config->position_bins_count,
-                              &t->losses);
+    return ls_trainer_losses_open(t->config, false, &t->losses);
 }
 
 ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *model,
@@ -326,14 +379,18 @@ void ls_trainer_close(ls_trainer *trainer)
     ls_checkpoint_save_abort(trainer->saver);
     ls_loader_close(trainer->train_data);
     ls_loader_close(trainer->valid_data);
+    ls_companions_free(&trainer->companions);
     ls_loss_stats_close(&trainer->losses);
     memset(trainer, 0, sizeof *trainer);
 }
 
-ls_status ls_trainer_init_weights(ls_trainer *trainer)
+ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded)
 {
-    if (trainer->config->pretrained)
-        return ls_weights_load(&trainer->instance, trainer->config->model_path);
+    *loaded = (ls_weights_report){.n_tensors = 0};
+    if (trainer->config->pretrained) {
+        LS_TRY(ls_checkpoint_verify_if_any(trainer->config->model_path, NULL));
+        return ls_weights_load(&trainer->instance, trainer->config->model_path, loaded);
+    }
     ls_weights_random(&trainer->instance, trainer->config->seed, trainer->model->initializer_range);
     return ls_instance_fill_copies(&trainer->instance);
 }

@@ -15,12 +15,14 @@
 
 #include <stdatomic.h>
 
+#include "companions.h"
 #include "hardware.h"
 #include "instance.h"
 #include "loader.h"
 #include "loss_stats.h"
 #include "model_config.h"
 #include "run_config.h"
+#include "weights.h"
 
 struct cJSON;
 struct ls_checkpoint_saver;
@@ -92,6 +94,7 @@ typedef struct ls_trainer {
     ls_choices choices;
     ls_instance instance;
     ls_loader *train_data, *valid_data;
+    ls_companions companions;   /* of the model's folder, for checkpoints */
     ls_update_control *control; /* in the instance's arena; NULL without train */
     float *loss_scale;          /* there too */
 
@@ -127,8 +130,9 @@ ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *mo
  * trainer are allowed. */
 void ls_trainer_close(ls_trainer *trainer);
 
-/* Random or pretrained weights, as the config says, and the RoPE table. */
-ls_status ls_trainer_init_weights(ls_trainer *trainer);
+/* Random or pretrained weights, as the config says; moments are 0.
+ *   loaded  [out] of pretrained ones, else all 0 */
+ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded);
 
 /*
  * Submit one optimizer step; with save, the state before it is saved meanwhile.
@@ -142,9 +146,13 @@ ls_status ls_trainer_drain(ls_trainer *trainer);
 /* Wait for everything submitted. */
 ls_status ls_trainer_sync(ls_trainer *trainer);
 
+/* Statistics of the run's bins and of its sources, held out or for training; config must outlive
+ * them.  LS_ERR_NO_MEMORY. */
+ls_status ls_trainer_losses_open(const ls_run_config *config, bool valid, ls_loss_stats *losses);
+
 /*
- * Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer);
- * waits for everything submitted.
+ * Held-out loss over the first `tokens` tokens of the validation data (all if there are fewer), in
+ * whole sequences, its sources in turn; waits for everything submitted.
  */
 ls_status ls_trainer_eval(ls_trainer *trainer, int64_t tokens, ls_loss_stats *losses);
 

@@ -7,10 +7,12 @@
  */
 #include "checkpoint_dir.h"
 
+#include <assert.h>
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "checkpoint_names.h"
 #include "checkpoint_state.h"
@@ -19,10 +21,11 @@
 #include "disk_file.h"
 
 struct ls_checkpoint_writer {
-    char *run_dir, *root;
-    char *folder; /* .tmp-step-... */
-    char *final;  /* step-... */
-    char *aside;  /* .old-step-... */
+    char *run_dir; /* NULL: a folder outside of any run, which takes no other's place */
+    char *root;    /* folder of the names below */
+    char *folder;  /* .tmp-step-... */
+    char *final;   /* step-... */
+    char *aside;   /* .old-step-...; NULL without a run */
     int64_t step;
     cJSON *manifest;
     bool made; /* the temporary folder exists */
@@ -89,6 +92,62 @@ ls_status ls_checkpoint_begin(const char *run_dir, int64_t step, uint64_t bytes_
     *writer = opened;
     return LS_OK;
 }
+
+/* ---- outside of a run ---------------------------------------------------------------------- */
+
+static ls_status name_folder(ls_checkpoint_writer *writer, const char *folder)
+{
+    size_t n = strlen(folder);
+    const size_t room = n + 64;
+
+    while (n > 1 && folder[n - 1] == '/') n--;
+    writer->final = strndup(folder, n);
+    writer->manifest = cJSON_CreateArray();
+    writer->folder = malloc(room);
+    if (writer->final) writer->root = ls_path_parent(writer->final);
+    if (!writer->final || !writer->manifest || !writer->folder || !writer->root) {
+        return ls_disk_file_fail_memory(room, "a folder");
+    }
+    const char *slash = strrchr(writer->final, '/');
+    snprintf(writer->folder, room, "%s/.tmp-%s-%lld", writer->root,
+             slash ? slash + 1 : writer->final, (long long)getpid());
+    return LS_OK;
+}
+
+static ls_status make_beside(ls_checkpoint_writer *writer, uint64_t bytes_needed)
+{
+    ls_path_kind kind;
+
+    LS_TRY(ls_path_describe_link(writer->final, &kind));
+    if (kind != LS_PATH_ABSENT) {
+        return LS_FAIL(LS_ERR_INVALID, "%s is there already; remove it, or choose another name",
+                       writer->final);
+    }
+    LS_TRY(ls_directory_make(writer->root));
+    LS_TRY(ls_directory_remove(writer->folder)); /* of a dead process with our number */
+    LS_TRY(ls_directory_require(writer->root, bytes_needed, "the folder"));
+    LS_TRY(ls_directory_make_unsynced(writer->folder));
+    writer->made = true;
+    return LS_OK;
+}
+
+ls_status ls_checkpoint_begin_folder(const char *folder, uint64_t bytes_needed,
+                                     ls_checkpoint_writer **writer)
+{
+    ls_checkpoint_writer *opened = calloc(1, sizeof *opened);
+
+    if (!opened) return ls_disk_file_fail_memory(sizeof *opened, "a folder");
+    ls_status status = name_folder(opened, folder);
+    if (status == LS_OK) status = make_beside(opened, bytes_needed);
+    if (status != LS_OK) {
+        ls_checkpoint_abort(opened);
+        return status;
+    }
+    *writer = opened;
+    return LS_OK;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
 
 const char *ls_checkpoint_folder(const ls_checkpoint_writer *writer)
 {
@@ -177,6 +236,9 @@ static ls_status take_name(ls_checkpoint_writer *writer)
     ls_path_kind kind;
 
     LS_TRY(ls_path_describe_link(writer->final, &kind));
+    if (kind != LS_PATH_ABSENT && !writer->aside) {
+        return LS_FAIL(LS_ERR_IO, "%s has appeared meanwhile; it is left as it is", writer->final);
+    }
     if (kind != LS_PATH_ABSENT) LS_TRY(ls_disk_file_rename(writer->final, writer->aside));
     const ls_status status = ls_disk_file_rename(writer->folder, writer->final);
     if (status != LS_OK) {
@@ -192,10 +254,13 @@ ls_status ls_checkpoint_commit(ls_checkpoint_writer *writer, cJSON *state)
 {
     ls_status status = check_sizes(writer);
 
-    if (status == LS_OK) status = write_state(writer, state);
+    assert(state != NULL || writer->run_dir == NULL);
+    if (status == LS_OK && state) status = write_state(writer, state);
     if (status == LS_OK) status = ls_directory_sync(writer->folder);
     if (status == LS_OK) status = take_name(writer);
-    if (status == LS_OK) status = ls_checkpoint_write_latest(writer->run_dir, writer->step);
+    if (status == LS_OK && writer->run_dir) {
+        status = ls_checkpoint_write_latest(writer->run_dir, writer->step);
+    }
     ls_checkpoint_abort(writer); /* keeps what has its final name */
     return status;
 }

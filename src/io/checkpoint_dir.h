@@ -34,6 +34,15 @@ typedef struct ls_checkpoint_writer ls_checkpoint_writer;
 ls_status ls_checkpoint_begin(const char *run_dir, int64_t step, uint64_t bytes_needed,
                               ls_checkpoint_writer **writer);
 
+/*
+ * Begin a folder of files outside of any run, whole or absent like a checkpoint; it is written as
+ * .tmp-NAME-PID beside its final name.  Parts of its path that are missing are made.
+ *   folder  its final name, where nothing stands yet
+ * Returns LS_OK, LS_ERR_INVALID (something stands there), and as ls_checkpoint_begin().
+ */
+ls_status ls_checkpoint_begin_folder(const char *folder, uint64_t bytes_needed,
+                                     ls_checkpoint_writer **writer);
+
 /* The folder to write files into; valid until commit or abort. */
 const char *ls_checkpoint_folder(const ls_checkpoint_writer *writer);
 
@@ -52,12 +61,12 @@ ls_status ls_checkpoint_write(ls_checkpoint_writer *writer, const char *name, co
 /*
  * Complete the checkpoint: check the sizes of the registered files, write state.json, sync, take
  * the final name (replacing an older checkpoint of the same step), write RUN/latest.
- *   state  object; gains the member "manifest".  Numbers beyond 2^53 belong in strings
- * Releases the writer in any case.  On failure the temporary folder is removed and every earlier
- * checkpoint is as it was; only when the last steps fail (making the new name durable, RUN/latest)
- * does the new one stand already.
- * Returns LS_OK, LS_ERR_IO, LS_ERR_CORRUPT (a registered file has another size), LS_ERR_INVALID
- * (state) or LS_ERR_NO_MEMORY.
+ *   state  object; gains the member "manifest".  Numbers beyond 2^53 belong in strings.  NULL, for
+ * a folder outside of a run: it gets no state.json Releases the writer in any case.  On failure the
+ * temporary folder is removed and every earlier checkpoint is as it was; only when the last steps
+ * fail (making the new name durable, RUN/latest) does the new one stand already. Returns LS_OK,
+ * LS_ERR_IO, LS_ERR_CORRUPT (a registered file has another size), LS_ERR_INVALID (state) or
+ * LS_ERR_NO_MEMORY.
  */
 ls_status ls_checkpoint_commit(ls_checkpoint_writer *writer, struct cJSON *state);
 
@@ -80,6 +89,10 @@ ls_status ls_checkpoint_state_read(const char *directory, struct cJSON **state);
  * Returns LS_OK, LS_ERR_CORRUPT (names the file), LS_ERR_IO or LS_ERR_NO_MEMORY.
  */
 ls_status ls_checkpoint_verify(const char *directory, bool full);
+
+/* The same in full for a folder that is a checkpoint (has a state.json); one that is not is not
+ * looked at.  is_checkpoint may be NULL. */
+ls_status ls_checkpoint_verify_if_any(const char *directory, bool *is_checkpoint);
 
 /*
  * The newest checkpoint of a run that verifies in full.

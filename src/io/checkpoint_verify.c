@@ -9,6 +9,7 @@
 #include "checkpoint_dir.h"
 #include "checkpoint_state.h"
 #include "crc32c.h"
+#include "directory.h"
 #include "disk_file.h"
 
 static ls_status sum_file(const ls_disk_file *file, uint64_t bytes, uint32_t *crc)
@@ -88,4 +89,18 @@ ls_status ls_checkpoint_verify(const char *directory, bool full)
     }
     cJSON_Delete(state);
     return status;
+}
+
+ls_status ls_checkpoint_verify_if_any(const char *directory, bool *is_checkpoint)
+{
+    char *path = ls_path_join(directory, LS_CHECKPOINT_STATE_NAME);
+    ls_path_kind kind;
+
+    if (!path) return ls_disk_file_fail_memory(strlen(directory), "a path");
+    const ls_status status = ls_path_describe(path, &kind);
+    free(path);
+    LS_TRY(status);
+    if (kind != LS_PATH_ABSENT) LS_TRY(ls_checkpoint_verify(directory, true));
+    if (is_checkpoint) *is_checkpoint = kind != LS_PATH_ABSENT;
+    return LS_OK;
 }

@@ -14,8 +14,12 @@
  * Sequence numbers run on through the epochs: number g is place g % per_epoch of epoch
  * g / per_epoch, so a data position is one integer.
  *
- * Layer: io (uses base).  Threads: one at a time.  Calls block on the disk; nothing is allocated
- * after open.
+ * With separate_sources (for evaluation) each prefix is cut for itself, so that its sequences are
+ * those it would have alone, and the prefixes take turns: the first sequence of each, the second of
+ * each, ..., so that the first few sequences of an epoch are of all of them.
+ *
+ * Layer: io (uses base).  Threads: any; calls take turns.  They block on the disk; nothing is
+ * allocated after open.
  */
 #ifndef LS_LOADER_H
 #define LS_LOADER_H
@@ -55,12 +59,14 @@ typedef struct ls_loader_options {
     int32_t pad_token;     /* what padding rows hold; 0 .. vocab_size - 1 */
     double valid_fraction; /* 0 <= f < 1, of the documents, rounded up; for PART_TRAIN and _VALID */
     ls_loader_part part;
-    int64_t document_tokens_min; /* shorter documents are left out; empty ones always are */
+    int64_t document_tokens_min; /* shorter documents of the part are left out; empty ones always */
+    bool separate_sources;       /* no sequence has documents of two prefixes; without shuffle */
 } ls_loader_options;
 
 typedef struct ls_loader_info {
     int64_t n_documents; /* in use */
     int64_t n_tokens;    /* of one epoch */
+    int64_t longest;     /* tokens of the longest document */
     int64_t sequences_per_epoch;
     int64_t n_sources; /* prefixes */
     uint32_t identity; /* ls_tokens_identity() */
@@ -91,6 +97,17 @@ typedef struct ls_loader_batch {
     int32_t *sources;   /* [N] which prefix, -1 padding; may be NULL */
 } ls_loader_batch;
 
+/* Rows of one sequence that are of one document, from where it begins there; or padding. */
+typedef struct ls_loader_piece {
+    int64_t row, n; /* as in a batch of the range */
+    int64_t source; /* which prefix; -1: padding */
+} ls_loader_piece;
+
+typedef struct ls_loader_visitor {
+    void (*piece)(void *context, const ls_loader_piece *piece);
+    void *context;
+} ls_loader_visitor;
+
 /*
  * Open; release with ls_loader_close().  Returns LS_OK, LS_ERR_INVALID (an option; an id outside
  * the vocabulary; no document left), or what ls_tokens_open() returns.
@@ -106,6 +123,14 @@ ls_loader_info ls_loader_describe(const ls_loader *loader);
  */
 ls_status ls_loader_count(ls_loader *loader, const ls_loader_range *range,
                           ls_loader_counts *counts);
+
+/*
+ * Call for each piece of a range in the order of its rows, which are then all covered; reads
+ * nothing from disk.  The visitor calls nothing of this loader.  Returns LS_OK or LS_ERR_INVALID (a
+ * negative number).
+ */
+ls_status ls_loader_visit(ls_loader *loader, const ls_loader_range *range,
+                          const ls_loader_visitor *visitor);
 
 /*
  * Load a range.  On failure the batch's content is undefined.

@@ -2,7 +2,7 @@
  * safetensors_set.c - open a folder of shards as one name space.
  *
  * Files are collected first (from the index, or from the folder), then every tensor gets a row
- * {entry, file} in one list sorted by name.  With an index only what it names is in the set.
+ * {entry, file} in one list sorted by name.  An index must name each tensor of its shards.
  */
 #include "safetensors_set.h"
 
@@ -102,6 +102,23 @@ static ls_status add_mapped(ls_safetensors_set *set, const cJSON *item, const ch
     }
     set->rows[set->n_rows++] = (row){entry, file};
     return LS_OK;
+}
+
+/* What the index does not name would be left out unsaid. */
+static ls_status check_unnamed(const ls_safetensors_set *set, const char *index_path)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < set->n_files; i++) n += ls_safetensors_count(set->files[i]);
+    if (n <= set->n_rows) return LS_OK; /* names that are there twice are found later */
+    for (int64_t i = 0; i < set->n_files; i++)
+        for (int64_t j = 0; j < ls_safetensors_count(set->files[i]); j++) {
+            const ls_safetensors_entry *entry = ls_safetensors_get(set->files[i], j);
+            if (ls_safetensors_set_find(set, entry->name) >= 0) continue;
+            return LS_FAIL(LS_ERR_CORRUPT, "%s: tensor '%.300s' of %s is not in the index",
+                           index_path, entry->name, ls_safetensors_path(set->files[i]));
+        }
+    return LS_FAIL(LS_ERR_CORRUPT, "%s: a tensor lies in two of its shards", index_path);
 }
 
 static ls_status read_index(ls_safetensors_set *set, const char *path)
@@ -238,8 +255,10 @@ static ls_status fill_set(ls_safetensors_set *set)
     if (status == LS_OK) {
         status = kind == LS_PATH_ABSENT ? find_files(set) : read_index(set, index_path);
     }
+    if (status == LS_OK) status = sort_rows(set);
+    if (status == LS_OK && kind != LS_PATH_ABSENT) status = check_unnamed(set, index_path);
     free(index_path);
-    return status == LS_OK ? sort_rows(set) : status;
+    return status;
 }
 
 ls_status ls_safetensors_set_open(const char *directory, const char *base, ls_safetensors_set **set)

@@ -7,8 +7,8 @@
  *
  * A set is written tensor by tensor from a list that is known at the start; shards are runs of the
  * list.  It opens by its index, or as the single file BASE.safetensors, or as all BASE-*-of-*.  An
- * index that names an absent shard, a shard outside the folder or a tensor its shard lacks is
- * refused.
+ * index that names an absent shard, a shard outside the folder or a tensor its shard lacks, or that
+ * does not name a tensor of its shards, is refused.
  *
  * Layer: io (uses base).  Threads: an open set is immutable; its tensors may be read by many
  * threads at once; a writer belongs to one thread at a time.  Calls block.  Source: the sharded

@@ -30,20 +30,44 @@ int64_t ls_decoder_params(const ls_decoder_shape *s)
 {
     const int64_t embedding = s->tied ? 0 : s->V * s->D;
     const int64_t biases = (s->qkv_bias ? (s->H + 2 * s->G) * s->K : 0) + (s->o_bias ? s->D : 0);
-    return ls_decoder_matmul_params(s) + embedding + (2 * s->L + 1) * s->D + s->L * biases;
+    const int64_t norms = s->qk_norm ? 2 * s->K : 0;
+    return ls_decoder_matmul_params(s) + embedding + (2 * s->L + 1) * s->D +
+           s->L * (biases + norms);
+}
+
+ls_decoder_shape ls_model_config_shape(const ls_model_config *m)
+{
+    return (ls_decoder_shape){.V = m->vocab_size,
+                              .D = m->hidden_size,
+                              .F = m->intermediate_size,
+                              .L = m->num_hidden_layers,
+                              .H = m->num_attention_heads,
+                              .G = m->num_key_value_heads,
+                              .K = m->head_dim,
+                              .eps = (float)m->rms_norm_eps,
+                              .tied = m->tie_word_embeddings,
+                              .qkv_bias = m->qkv_bias,
+                              .o_bias = m->o_bias,
+                              .qk_norm = m->qk_norm};
 }
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
 static int32_t count_params(const ls_decoder_shape *s)
 {
-    const int64_t per_layer = 9 + (s->qkv_bias ? 3 : 0) + (s->o_bias ? 1 : 0);
+    const int64_t per_layer =
+        9 + (s->qkv_bias ? 3 : 0) + (s->o_bias ? 1 : 0) + (s->qk_norm ? 2 : 0);
     return (int32_t)(per_layer * s->L) + (s->tied ? 2 : 3);
 }
 
-/* Add weight, master remainder, moments and gradient of one parameter; columns 0: a vector. */
+/* Add weight, gradient, master remainder and moments of one parameter; columns 0: a vector. */
 static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t columns, const char *name)
 {
+    static const struct {
+        ls_role role;
+        ls_dtype dtype;
+        const char *suffix;
+    } states[] = {{LS_ROLE_GRAD, LS_DTYPE_F32, "grad"}, {LS_ROLE_LO, LS_DTYPE_I16, "master_lo"}};
     ls_decoder *d = b->decoder;
     const bool packed = ls_moments_scales(b->o->moments, 1) > 0;
     ls_param param = {.weight = -1,
@@ -58,17 +82,15 @@ static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t column
                       .decay = columns > 0,
                       .lr_scale = 1.0f};
     char state[LS_TENSOR_NAME_BYTES];
+    int32_t *const slots[] = {&param.grad, &param.lo};
 
     if (b->status != LS_OK) return -1;
     if (b->o->param_rule != NULL) b->o->param_rule(b->o->param_context, name, &param);
     param.weight = add_tensor(b, LS_ROLE_WEIGHTS, layer, b->o->dtype, rows, columns, name);
-    if (b->o->train) {
-        snprintf(state, sizeof state, "%s.grad", name);
-        param.grad = add_tensor(b, LS_ROLE_GRAD, layer, LS_DTYPE_F32, rows, columns, state);
-    }
-    if (b->o->train && b->o->dtype == LS_DTYPE_BF16) {
-        snprintf(state, sizeof state, "%s.master_lo", name);
-        param.lo = add_tensor(b, LS_ROLE_LO, layer, LS_DTYPE_I16, rows, columns, state);
+    for (int i = 0; i < 2 && b->o->train && !param.frozen; i++) {
+        if (states[i].role == LS_ROLE_LO && b->o->dtype != LS_DTYPE_BF16) continue;
+        snprintf(state, sizeof state, "%s.%s", name, states[i].suffix);
+        *slots[i] = add_tensor(b, states[i].role, layer, states[i].dtype, rows, columns, state);
     }
     if (b->o->train && !param.frozen) add_moments(b, &param, rows, columns, name);
     const int32_t own[] = {param.weight, param.lo,      param.m,      param.v,
@@ -113,6 +135,8 @@ static void add_layer_params(builder *b, int32_t l, layer_params *p)
     p->bv = add_layer_bias(b, s->qkv_bias, l, GK, "self_attn.v_proj");
     p->wo = add_layer_param(b, l, s->D, HK, "self_attn.o_proj");
     p->bo = add_layer_bias(b, s->o_bias, l, s->D, "self_attn.o_proj");
+    p->q_norm = s->qk_norm ? add_layer_param(b, l, s->K, 0, "self_attn.q_norm") : -1;
+    p->k_norm = s->qk_norm ? add_layer_param(b, l, s->K, 0, "self_attn.k_norm") : -1;
     p->gate = add_layer_param(b, l, s->F, s->D, "mlp.gate_proj");
     p->up = add_layer_param(b, l, s->F, s->D, "mlp.up_proj");
     p->down = add_layer_param(b, l, s->D, s->F, "mlp.down_proj");
@@ -128,6 +152,19 @@ static void add_params(builder *b)
     for (int32_t l = 0; l < s->L; l++) add_layer_params(b, l, &b->layers[l]);
     b->final_norm = add_param(b, -1, s->D, 0, "model.norm.weight");
     b->head = s->tied ? b->embed : add_param(b, -1, s->V, s->D, "lm_head.weight");
+}
+
+/* The lowest layer whose parameters are not all frozen; -1: the embedding's is not. */
+static int32_t find_lowest(const builder *b)
+{
+    int32_t lowest = (int32_t)b->o->shape.L;
+
+    if (b->status != LS_OK || !b->o->train || !b->decoder->params[b->embed].frozen) return -1;
+    for (int32_t i = 0; i < b->decoder->n_params; i++) {
+        const ls_param *param = &b->decoder->params[i];
+        if (!param->frozen && param->layer >= 0 && param->layer < lowest) lowest = param->layer;
+    }
+    return lowest;
 }
 
 /* ---- activations --------------------------------------------------------------------------- */
@@ -169,8 +206,8 @@ static void add_layer_inputs(builder *b)
     for (int32_t l = 0; l <= o->shape.L; l++) {
         const bool kept = l == o->shape.L || b->saves[l].x;
         int32_t twin = kept ? -1 : find_twin(b, l);
-        if (!o->train && l >= 2)
-            twin = l % 2; /* evaluation keeps only a layer's input and output */
+        if ((!o->train || l < b->lowest) && l >= 2)
+            twin = l % 2; /* without a backward only a layer's input and output are kept */
         if (twin >= 0) {
             b->x[l] = b->x[twin];
             continue;
@@ -187,6 +224,21 @@ static void add_layer_inputs(builder *b)
 static int64_t tiles_of_axis(const builder *b, int64_t tile_rows)
 {
     return tile_rows > 0 && (b->axis_rows == b->T || b->T % tile_rows == 0) ? tile_rows : 0;
+}
+
+/* What norms on the heads of q and k need beside them, of the chunk at work. */
+static void add_heads(builder *b)
+{
+    const ls_decoder_shape *s = &b->o->shape;
+    const int64_t HK = s->H * s->K, GK = s->G * s->K, C = b->o->chunk;
+
+    b->q_raw = add_tensor(b, LS_ROLE_CHUNK, -1, b->o->dtype, C, HK, "q.raw");
+    b->k_raw = add_tensor(b, LS_ROLE_CHUNK, -1, b->o->dtype, C, GK, "k.raw");
+    b->rq = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, s->H, "rq");
+    b->rk = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, s->G, "rk");
+    if (!b->o->train) return;
+    b->dq_normed = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, HK, "dq.normed");
+    b->dk_normed = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, GK, "dk.normed");
 }
 
 static void add_activations(builder *b)
@@ -211,6 +263,7 @@ static void add_activations(builder *b)
     if (o->key_block > 0 && o->key_block < b->T)
         b->o_acc = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, block, HK, "o_acc");
 
+    if (s->qk_norm) add_heads(b);
     b->h = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "h");
     b->r1 = add_tensor(b, LS_ROLE_CHUNK, -1, LS_DTYPE_F32, C, 0, "r1");
     b->y = add_tensor(b, LS_ROLE_CHUNK, -1, dtype, C, s->D, "y");
@@ -332,7 +385,7 @@ static void emit_micro_batches(builder *b, int32_t first, int32_t end, bool trai
         begin_micro_batch(b, mb);
         emit_losses(b, mb, train);
     }
-    for (int32_t layer = L - 1; layer >= -1 && train; layer--)
+    for (int32_t layer = L - 1; layer >= b->lowest && train; layer--)
         for (int32_t mb = first; mb < end; mb++) {
             begin_micro_batch(b, mb);
             if (layer >= 0)
@@ -407,8 +460,8 @@ static ls_status set_saves(builder *b)
         if (save->qkv && !save->o)
             return LS_FAIL(LS_ERR_INVALID, "layer %d: saving q, k, v without the attention output",
                            l);
-        if (l == 0) save->x = true;
-        if (!o->train) *save = (ls_layer_save){.x = true};
+        if (l == 0 || l == b->lowest) save->x = true;
+        if (!o->train || l < b->lowest) *save = (ls_layer_save){.x = true};
     }
     return LS_OK;
 }
@@ -426,14 +479,18 @@ static ls_status build_all(builder *b)
     if (lists == NULL || b->layers == NULL || b->saves == NULL || b->grad_written == NULL ||
         b->decoder->params == NULL) {
         b->status = LS_FAIL(LS_ERR_NO_MEMORY, "tables of a model of %zu layers", L);
-    } else if ((b->status = set_saves(b)) == LS_OK) {
+    } else {
+        add_params(b);
+        b->lowest = find_lowest(b);
+        if (b->status == LS_OK) b->status = set_saves(b);
+    }
+    if (b->status == LS_OK) {
         b->x = lists;
         b->q = b->x + L + 1;
         b->k = b->q + L;
         b->v = b->k + L;
         b->attn = b->v + L;
         b->lse = b->attn + L;
-        add_params(b);
         add_inputs(b);
         add_activations(b);
         if (b->o->train) add_gradients(b);

@@ -15,6 +15,9 @@
  * query block, the dense parts chunk by chunk inside a block; backward takes blocks in descending
  * order, so the key and value gradients of a block are final once it has been processed.
  *
+ * Backward ends at the lowest layer with a parameter that is not frozen (with the embedding, if
+ * that is not): layers below keep nothing for it.
+ *
  * Layers from one whose input is kept to the next such are a group: before its last layer runs
  * backward, the inputs between are rebuilt, into tensors that all groups share.  Those of the last
  * group still hold what forward left there.
@@ -24,6 +27,7 @@
 #ifndef LS_DECODER_H
 #define LS_DECODER_H
 
+#include "model_config.h"
 #include "tape.h"
 
 /* V vocabulary, D width, F feed-forward width, L layers, H query heads, G kv heads, K head width */
@@ -32,7 +36,11 @@ typedef struct ls_decoder_shape {
     float eps;
     bool tied;             /* the head shares the embedding's weight */
     bool qkv_bias, o_bias; /* of the attention's projections */
+    bool qk_norm;          /* each head of q and k is normed before RoPE */
 } ls_decoder_shape;
+
+/* The same of a config.json. */
+ls_decoder_shape ls_model_config_shape(const ls_model_config *config);
 
 /* A trainable tensor and its states: indices into the tape's tensors, -1 where absent. */
 typedef struct ls_param {
@@ -42,7 +50,7 @@ typedef struct ls_param {
     int32_t layer; /* -1: embedding, final norm, head */
     bool decay;    /* matrices only */
     bool bias;     /* starts at 0, where the vectors of norms start at 1 */
-    bool frozen;   /* never updated; no states */
+    bool frozen;   /* never updated; no gradient, no states */
     float lr_scale;
 } ls_param;
 

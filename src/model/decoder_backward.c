@@ -8,9 +8,9 @@
  *     q, attention forward of the block (unless saved)
  *     each chunk   recompute the MLP from x and O; its gradients; d_o = dy Wo; dx = dy
  *     attention    backward of the block against keys 0 .. end of block, adding to dk, dv
- *     each chunk   rope back; dh = dq Wq + dk Wk + dv Wv; weight gradients; dx += norm'(dh)
- * Only blocks >= b touch dk, dv of block b, so they are final when block b reaches its last stage.
- * Sums over several paths (dh) and over tokens (weight gradients, dq, dk, dv) are fp32.
+ *     each chunk   rope back, norms of heads back; dh = dq Wq + dk Wk + dv Wv; weight gradients; dx
+ * += norm'(dh) Only blocks >= b touch dk, dv of block b, so they are final when block b reaches its
+ * last stage. Sums over several paths (dh) and over tokens (weight gradients, dq, dk, dv) are fp32.
  */
 #include "decoder_builder.h"
 
@@ -59,23 +59,39 @@ static void emit_mlp_backward(builder *b, int32_t layer, token_range chunk, toke
          (ls_view[]){rows_view(b, (row_tensor){b->delta, block.first}, chunk), d_o, o_chunk});
 }
 
-/* The last block of queries comes first, and sees all keys. */
-static void emit_zero_gradients(builder *b, token_range keys)
+/* Blocks of queries come last to first: the keys that the one before this did not see. */
+static int64_t seen_before(const builder *b, token_range block)
 {
+    const int64_t end = block.first + block.n;
+    if (end == b->T) return end;
+    const int64_t first =
+        visible_keys(b, cut_range((token_range){0, b->T}, end, b->o->query_block)).first;
+    return first < end ? first : end;
+}
+
+static void emit_zero_gradients(builder *b, token_range part, int64_t stop)
+{
+    const int64_t end = part.first + part.n < stop ? part.first + part.n : stop;
+    const token_range keys = {part.first, end - part.first};
+
+    if (keys.n <= 0) return;
     emit_zero(b, rows_view(b, (row_tensor){b->dk, 0}, keys));
     emit_zero(b, rows_view(b, (row_tensor){b->dv, 0}, keys));
 }
 
 static void emit_attention_backward(builder *b, int32_t layer, token_range block)
 {
-    const token_range keys = {0, block.first + block.n};
-    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+    const token_range keys = visible_keys(b, block);
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n,
+                  end = block.first + block.n;
+    const int64_t seen = seen_before(b, block);
 
     if (b->status != LS_OK) return;
-    for (int64_t first = 0; first < keys.n; first += size) {
+    for (int64_t first = keys.first; first < end; first += size) {
         const token_range part = cut_range(keys, first, size);
-        if (block.first + block.n == b->T) emit_zero_gradients(b, part);
-        const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, part)}};
+        emit_zero_gradients(b, part, seen);
+        const ls_op_args args = {.attention_backward = {ATTENTION_FIELDS(b, block, keys, part)}};
+        b->pairs = count_pairs(b, block, part);
         emit(b, LS_OP_attention_backward, &args,
              (ls_view[]){head_rows(b, b->dq, block.n), rows_view(b, (row_tensor){b->dk, 0}, part),
                          rows_view(b, (row_tensor){b->dv, 0}, part),
@@ -87,7 +103,29 @@ static void emit_attention_backward(builder *b, int32_t layer, token_range block
                          rows_view(b, (row_tensor){b->delta, block.first}, block),
                          rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block),
                          ls_view_none()});
+        b->pairs = 0;
     }
+}
+
+/* d_rows = gradient of a projection's output, from d_turned, that of what attention read. */
+static void emit_heads_backward(builder *b, ls_view d_rows, ls_view d_turned, token_range chunk,
+                                const head_group *a)
+{
+    const int64_t n = chunk.n;
+
+    if (a->norm < 0) {
+        emit_rope(b, d_rows, d_turned, chunk, a->n_heads, true);
+        return;
+    }
+    const ls_view dy = head_rows(b, a->turned, n), raw = head_rows(b, a->raw, n);
+    const ls_view r = head_rows(b, a->r, n);
+
+    b->recompute = true;
+    emit_projection(b, raw, head_rows(b, b->h, n), a->w, a->bias, n);
+    emit_rmsnorm(b, d_rows, r, raw, a->norm, n * a->n_heads); /* for r: d_rows is written anew */
+    b->recompute = false;
+    emit_rope(b, dy, d_turned, chunk, a->n_heads, true);
+    emit_rmsnorm_backward(b, d_rows, false, a->norm, dy, raw, r, n * a->n_heads);
 }
 
 /* dq, dk, dv of the chunk are final: through rope, the projections and the norm into dx. */
@@ -100,16 +138,18 @@ static void emit_qkv_backward(builder *b, int32_t layer, token_range chunk, toke
     const ls_view h = head_rows(b, b->h, n), r1 = head_rows(b, b->r1, n);
     const ls_view dq = head_rows(b, b->dqkv_q, n), dk = head_rows(b, b->dqkv_k, n);
     const ls_view dv = head_rows(b, b->dqkv_v, n), dh = head_rows(b, b->dh, n);
-
-    emit_rope(b, dq, rows_view(b, (row_tensor){b->dq, block.first}, chunk), chunk, s->H, true);
-    emit_rope(b, dk, rows_view(b, (row_tensor){b->dk, 0}, chunk), chunk, s->G, true);
-    const ls_op_args args = {
-        .cast = {.n = n * s->G * s->K, .y_dtype = b->o->dtype, .x_dtype = LS_DTYPE_F32}};
-    emit(b, LS_OP_cast, &args, (ls_view[]){dv, rows_view(b, (row_tensor){b->dv, 0}, chunk)});
+    const head_group queries = query_heads(b, layer), keys = key_heads(b, layer);
 
     b->recompute = true;
     emit_rmsnorm(b, h, r1, x, p->norm1, n);
     b->recompute = false;
+    emit_heads_backward(b, dq, rows_view(b, (row_tensor){b->dq, block.first}, chunk), chunk,
+                        &queries);
+    emit_heads_backward(b, dk, rows_view(b, (row_tensor){b->dk, 0}, chunk), chunk, &keys);
+    const ls_op_args args = {
+        .cast = {.n = n * s->G * s->K, .y_dtype = b->o->dtype, .x_dtype = LS_DTYPE_F32}};
+    emit(b, LS_OP_cast, &args, (ls_view[]){dv, rows_view(b, (row_tensor){b->dv, 0}, chunk)});
+
     emit_linear_dx(b, dh, dq, p->wq, n, LS_DTYPE_F32, false);
     emit_linear_dx(b, dh, dk, p->wk, n, LS_DTYPE_F32, true);
     emit_linear_dx(b, dh, dv, p->wv, n, LS_DTYPE_F32, true);

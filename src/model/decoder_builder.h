@@ -22,9 +22,9 @@ typedef struct token_range {
     int64_t first, n;
 } token_range;
 
-/* Indices into params of one layer; -1: it has no such bias. */
+/* Indices into params of one layer; -1: it has no such bias or norm. */
 typedef struct layer_params {
-    int32_t wq, wk, wv, wo, bq, bk, bv, bo, gate, up, down, norm1, norm2;
+    int32_t wq, wk, wv, wo, bq, bk, bv, bo, q_norm, k_norm, gate, up, down, norm1, norm2;
 } layer_params;
 
 typedef struct builder {
@@ -42,12 +42,14 @@ typedef struct builder {
     ls_phase phase; /* stamped on every call emitted */
     int32_t layer, chunk;
     bool recompute;
+    double pairs; /* (query, key), of a call of attention; 0: of others */
 
     int64_t tile_rows;    /* stamped on every tensor added */
     layer_params *layers; /* [L] */
     int32_t embed, final_norm, head;
     bool *grad_written;   /* [n_params]: the next gradient of this parameter adds */
     ls_layer_save *saves; /* [L] */
+    int32_t lowest;       /* layer that backward ends with; -1: the embedding */
 
     /* Activations: per layer where saved, else one shared by all. */
     int32_t *x;          /* [L + 1] layer inputs [T, D] */
@@ -57,6 +59,7 @@ typedef struct builder {
     int32_t dx, dk, dv, dq, d_o, delta;
     int32_t h, r1, y, h2, r2, gate, up, act, proj; /* chunk rows */
     int32_t d_act, dgate, dup, dh, dqkv_q, dqkv_k, dqkv_v;
+    int32_t q_raw, k_raw, rq, rk, dq_normed, dk_normed; /* with norms on the heads alone */
     int32_t loss_h, loss_r, logits, dlogits, loss_dh;
     int32_t sums, partials;
 } builder;
@@ -87,6 +90,7 @@ void emit_host_rows(builder *b, ls_call_kind kind, int32_t chunk, ls_access acce
                     const int32_t *tensors, int n, int32_t whole_tensor);
 void emit_zero(builder *b, ls_view y);
 void emit_add(builder *b, ls_view y, ls_view a, ls_view other);
+/* n rows, each as wide as the norm's weight: of a model, or of one head */
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n);
 void emit_rope(builder *b, ls_view y, ls_view x, token_range range, int64_t heads, bool backward);
 /* y [n, out] = x [n, in] w^T, w [out, in] */
@@ -94,7 +98,7 @@ void emit_linear(builder *b, ls_view y, ls_view x, int32_t param, int64_t n, ls_
 /* dx [n, in] = dy [n, out] w, or += if accumulate */
 void emit_linear_dx(builder *b, ls_view dx, ls_view dy, int32_t param, int64_t n, ls_dtype dtype,
                     bool accumulate);
-/* grad [out, in] += dy^T x; nothing for a frozen parameter */
+/* grad [out, in] += dy^T x; nothing for a frozen parameter, here and below */
 void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n);
 /* y [n, out] = x [n, in] w^T + bias, in the model's dtype; bias -1: none */
 void emit_projection(builder *b, ls_view y, ls_view x, int32_t param, int32_t bias, int64_t n);
@@ -103,12 +107,28 @@ void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n);
 void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm, ls_view dy,
                            ls_view x, ls_view r, int64_t n);
 
-/* The fields of attention(block, part of the keys) that forward and backward must agree on. */
-#define ATTENTION_FIELDS(b, block, part)                                                           \
+/* Keys that a block of queries can see at most, whatever the documents: not before its first row's
+ * sequence or window, from a multiple of the key block on, up to the block's end. */
+token_range visible_keys(const builder *b, token_range block);
+/* (query, key) pairs of a block and a part of its keys, if every sequence is one document. */
+double count_pairs(const builder *b, token_range block, token_range part);
+
+/* The fields of attention(block, part of its keys) that forward and backward must agree on. */
+#define ATTENTION_FIELDS(b, block, keys, part)                                                     \
     .N = (block).n, .M = (part).n, .H = (b)->o->shape.H, .G = (b)->o->shape.G,                     \
     .K = (b)->o->shape.K, .q_start = (block).first, .k_start = (part).first,                       \
     .window = (b)->o->window, .scale = 1.0f / sqrtf((float)(b)->o->shape.K),                       \
-    .accumulate = (part).first > 0, .dtype = (b)->o->dtype
+    .accumulate = (part).first > (keys).first, .dtype = (b)->o->dtype
+
+/* Queries or keys of a layer: their parameters, and the chunk tensors of a norm on each head. */
+typedef struct head_group {
+    int32_t w, bias, norm;  /* params; bias, norm -1: none */
+    int32_t raw, r, turned; /* with a norm: what it reads, its factors, its output's gradient */
+    int64_t n_heads;
+} head_group;
+
+head_group query_heads(const builder *b, int32_t layer);
+head_group key_heads(const builder *b, int32_t layer);
 
 /* ---- parts ---- */
 void emit_embedding(builder *b);

@@ -70,6 +70,7 @@ void emit(builder *b, ls_op op, const ls_op_args *args, const ls_view *operands)
                     .chunk = b->chunk,
                     .commit = b->phase == LS_PHASE_UPDATE,
                     .recompute = b->recompute,
+                    .pairs = b->pairs,
                     .args = *args,
                     .n_operands = ls_op_describe(op)->n_operands};
 
@@ -137,11 +138,18 @@ void emit_add(builder *b, ls_view y, ls_view a, ls_view other)
     emit(b, LS_OP_add, &args, (ls_view[]){y, a, other});
 }
 
+/* Elements of a parameter that is a vector. */
+static int64_t vector_length(const builder *b, int32_t param)
+{
+    return b->tape->tensors[b->decoder->params[param].weight].dims[0];
+}
+
 void emit_rmsnorm(builder *b, ls_view y, ls_view r, ls_view x, int32_t norm, int64_t n)
 {
+    if (b->status != LS_OK) return;
     const ls_op_args args = {
         .rmsnorm_forward = {
-            .N = n, .D = b->o->shape.D, .eps = b->o->shape.eps, .dtype = b->o->dtype}};
+            .N = n, .D = vector_length(b, norm), .eps = b->o->shape.eps, .dtype = b->o->dtype}};
     emit(b, LS_OP_rmsnorm_forward, &args, (ls_view[]){y, r, x, weight(b, norm)});
 }
 
@@ -195,8 +203,8 @@ void emit_projection(builder *b, ls_view y, ls_view x, int32_t param, int32_t bi
 {
     if (b->status != LS_OK) return;
     if (bias >= 0) {
-        const ls_tensor *t = &b->tape->tensors[b->decoder->params[bias].weight];
-        const ls_op_args args = {.bias_forward = {.N = n, .D = t->dims[0], .dtype = b->o->dtype}};
+        const ls_op_args args = {
+            .bias_forward = {.N = n, .D = vector_length(b, bias), .dtype = b->o->dtype}};
         emit(b, LS_OP_bias_forward, &args, (ls_view[]){y, weight(b, bias)});
     }
     emit_product(b, y, x, param, n, b->o->dtype, bias >= 0);
@@ -242,11 +250,10 @@ void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n)
 {
     if (b->status != LS_OK || param < 0 || b->decoder->params[param].frozen) return;
     const ls_view grad = whole(b, b->decoder->params[param].grad);
-    const ls_op_args args = {
-        .bias_backward = {.N = n,
-                          .D = b->tape->tensors[b->decoder->params[param].grad].dims[0],
-                          .accumulate = b->grad_written[param],
-                          .dtype = b->o->dtype}};
+    const ls_op_args args = {.bias_backward = {.N = n,
+                                               .D = vector_length(b, param),
+                                               .accumulate = b->grad_written[param],
+                                               .dtype = b->o->dtype}};
     emit(b, LS_OP_bias_backward, &args, (ls_view[]){grad, dy});
     b->grad_written[param] = true;
 }
@@ -256,13 +263,14 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
 {
     if (b->status != LS_OK) return;
     const ls_op_args args = {.rmsnorm_backward = {.N = n,
-                                                  .D = b->o->shape.D,
+                                                  .D = vector_length(b, norm),
                                                   .accumulate_dx = accumulate,
                                                   .accumulate_dw = b->grad_written[norm],
                                                   .dtype = b->o->dtype}};
-    const ls_view grad = whole(b, b->decoder->params[norm].grad);
+    const ls_param *param = &b->decoder->params[norm];
+    const ls_view grad = param->frozen ? ls_view_none() : whole(b, param->grad);
     emit(b, LS_OP_rmsnorm_backward, &args, (ls_view[]){dx, grad, dy, x, weight(b, norm), r});
-    b->grad_written[norm] = true;
+    b->grad_written[norm] = !param->frozen;
 }
 
 token_range cut_range(token_range all, int64_t first, int64_t size)
@@ -270,4 +278,39 @@ token_range cut_range(token_range all, int64_t first, int64_t size)
     const int64_t end = all.first + all.n;
     assert(first >= all.first && first < end && size > 0);
     return (token_range){first, end - first < size ? end - first : size};
+}
+
+token_range visible_keys(const builder *b, token_range block)
+{
+    const int64_t S = b->o->S, window = b->o->window, size = b->o->key_block;
+    const int64_t end = block.first + block.n;
+    int64_t first = block.first / S * S;
+
+    if (window > 0 && first < block.first - window + 1) first = block.first - window + 1;
+    if (size > 0) first = first / size * size;
+    return (token_range){first, end - first};
+}
+
+/* Pairs of queries and keys of one sequence; window 0: none. */
+static double count_sequence_pairs(token_range queries, token_range keys, int64_t window)
+{
+    double pairs = ls_causal_pairs(queries.first, queries.n, keys.first, keys.n);
+    if (window > 0) pairs -= ls_causal_pairs(queries.first - window, queries.n, keys.first, keys.n);
+    return pairs;
+}
+
+double count_pairs(const builder *b, token_range block, token_range part)
+{
+    const int64_t S = b->o->S, end = block.first + block.n, part_end = part.first + part.n;
+    double pairs = 0;
+
+    for (int64_t row = block.first; row < end; row = (row / S + 1) * S) {
+        const int64_t start = row / S * S, stop = start + S;
+        const int64_t first = part.first > start ? part.first : start;
+        const int64_t last = part_end < stop ? part_end : stop;
+        if (first >= last) continue;
+        pairs += count_sequence_pairs((token_range){row, (stop < end ? stop : end) - row},
+                                      (token_range){first, last - first}, b->o->window);
+    }
+    return pairs;
 }

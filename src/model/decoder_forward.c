@@ -2,8 +2,8 @@
  * decoder_forward.c - embedding, layers, loss.
  *
  * Layer l, for each query block in order:
- *   each chunk of it   h = norm(x); q, k, v = h W^T (+ bias); rope on q and k; k, v appended for
- *                      the layer
+ *   each chunk of it   h = norm(x); q, k, v = h W^T (+ bias); norm on each head of q and k if the
+ *                      model has one; rope on q and k; k, v appended for the layer
  *   attention          of the block's queries against keys 0 .. end of block, by key blocks
  *   each chunk of it   y = x + O Wo^T (+ bias); h2 = norm(y); x' = y + (silu(h2 Wg^T) * h2 Wu^T)
  * Wd^T
@@ -27,25 +27,54 @@ row_tensor lse_rows(const builder *b, int32_t layer, token_range block)
     return (row_tensor){b->lse[layer], b->saves[layer].o ? -b->axis_first : block.first};
 }
 
+/* Queries or keys of a chunk: projected, normed by head if raw is given, turned. */
+static void emit_heads(builder *b, ls_view y, ls_view h, token_range chunk, const head_group *a)
+{
+    const bool normed = a->norm >= 0;
+    const ls_view raw = normed ? head_rows(b, a->raw, chunk.n) : y;
+
+    emit_projection(b, raw, h, a->w, a->bias, chunk.n);
+    if (normed) emit_rmsnorm(b, y, head_rows(b, a->r, chunk.n), raw, a->norm, chunk.n * a->n_heads);
+    emit_rope(b, y, y, chunk, a->n_heads, false);
+}
+
+head_group query_heads(const builder *b, int32_t layer)
+{
+    const layer_params *p = &b->layers[layer];
+    return (head_group){.w = p->wq,
+                        .bias = p->bq,
+                        .norm = p->q_norm,
+                        .raw = b->q_raw,
+                        .r = b->rq,
+                        .turned = b->dq_normed,
+                        .n_heads = b->o->shape.H};
+}
+
+head_group key_heads(const builder *b, int32_t layer)
+{
+    const layer_params *p = &b->layers[layer];
+    return (head_group){.w = p->wk,
+                        .bias = p->bk,
+                        .norm = p->k_norm,
+                        .raw = b->k_raw,
+                        .r = b->rk,
+                        .turned = b->dk_normed,
+                        .n_heads = b->o->shape.G};
+}
+
 void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool with_q, bool with_kv,
                            row_tensor q)
 {
-    const ls_decoder_shape *s = &b->o->shape;
     const layer_params *p = &b->layers[layer];
     const ls_view x = rows_view(b, axis_rows(b, b->x[layer]), chunk);
     const ls_view h = head_rows(b, b->h, chunk.n);
+    const head_group queries = query_heads(b, layer), keys = key_heads(b, layer);
 
     emit_rmsnorm(b, h, head_rows(b, b->r1, chunk.n), x, p->norm1, chunk.n);
-    if (with_q) {
-        const ls_view rows = rows_view(b, q, chunk);
-        emit_projection(b, rows, h, p->wq, p->bq, chunk.n);
-        emit_rope(b, rows, rows, chunk, s->H, false);
-    }
+    if (with_q) emit_heads(b, rows_view(b, q, chunk), h, chunk, &queries);
     if (with_kv) {
-        const ls_view k = rows_view(b, key_rows(b, layer, b->k[layer]), chunk);
         const ls_view v = rows_view(b, key_rows(b, layer, b->v[layer]), chunk);
-        emit_projection(b, k, h, p->wk, p->bk, chunk.n);
-        emit_rope(b, k, k, chunk, s->G, false);
+        emit_heads(b, rows_view(b, key_rows(b, layer, b->k[layer]), chunk), h, chunk, &keys);
         emit_projection(b, v, h, p->wv, p->bv, chunk.n);
     }
 }
@@ -53,15 +82,17 @@ void emit_attention_inputs(builder *b, int32_t layer, token_range chunk, bool wi
 void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, row_tensor o,
                     row_tensor lse)
 {
-    const token_range keys = {0, block.first + block.n};
-    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n;
+    const token_range keys = visible_keys(b, block);
+    const int64_t size = b->o->key_block > 0 ? b->o->key_block : keys.n,
+                  end = block.first + block.n;
 
     if (b->status != LS_OK) return;
-    for (int64_t first = 0; first < keys.n; first += size) {
+    for (int64_t first = keys.first; first < end; first += size) {
         const token_range part = cut_range(keys, first, size);
-        const ls_op_args args = {.attention_forward = {ATTENTION_FIELDS(b, block, part),
-                                                       .last = first + part.n == keys.n}};
+        const ls_op_args args = {.attention_forward = {ATTENTION_FIELDS(b, block, keys, part),
+                                                       .last = first + part.n == end}};
         const bool one_part = part.n == keys.n;
+        b->pairs = count_pairs(b, block, part);
         emit(b, LS_OP_attention_forward, &args,
              (ls_view[]){
                  rows_view(b, o, block), rows_view(b, lse, block),
@@ -70,6 +101,7 @@ void emit_attention(builder *b, int32_t layer, token_range block, row_tensor q, 
                  rows_view(b, key_rows(b, layer, b->v[layer]), part),
                  rows_view(b, axis_rows(b, b->decoder->inputs.doc_start), block), ls_view_none()});
     }
+    b->pairs = 0;
 }
 
 void emit_mlp_inputs(builder *b, int32_t layer, token_range chunk, row_tensor o)

@@ -263,6 +263,7 @@ static ls_status derive_fields(const ls_yaml_node *root, ls_model_config *config
                             "num_key_value_heads: is missing; every %s gives it",
                             ls_model_family_name(config->family));
     if (config->num_key_value_heads == 0) config->num_key_value_heads = config->num_attention_heads;
+    if (config->head_dim == 0) config->head_dim = ls_model_family_head_dim(config->family);
     if (config->head_dim != 0) return LS_OK;
     if (config->hidden_size % config->num_attention_heads != 0)
         return LS_YAML_FAIL(ls_yaml_find(root, "num_attention_heads"), LS_ERR_INVALID,
@@ -428,7 +429,8 @@ int64_t ls_model_config_parameters(const ls_model_config *config)
     const int64_t kv = config->num_key_value_heads * config->head_dim;
     const int64_t attention = width * (2 * q + 2 * kv);
     const int64_t biases = (config->qkv_bias ? q + 2 * kv : 0) + (config->o_bias ? width : 0);
-    const int64_t layer = attention + biases + 3 * width * config->intermediate_size + 2 * width;
+    const int64_t norms = 2 * width + (config->qk_norm ? 2 * config->head_dim : 0);
+    const int64_t layer = attention + biases + 3 * width * config->intermediate_size + norms;
     const int64_t tables = config->tie_word_embeddings ? 1 : 2;
 
     return config->num_hidden_layers * layer + tables * config->vocab_size * width + width;

@@ -2,10 +2,10 @@
  * model_config.h - the shape of a model, with the names and meanings of Hugging Face's config.json.
  *
  * Read from a model YAML, a config.json, or a directory that holds one: the same fields, one
- * reader. Llama, Qwen2 and Mistral are understood (model_family.h).  A field that could change the
- * maths and is not understood is refused by name; so is an unknown one.  Fields that describe the
- * file or how to generate text are accepted and dropped.  Optional fields take Transformers'
- * defaults.
+ * reader. Llama, Qwen2, Qwen3 and Mistral are understood (model_family.h).  A field that could
+ * change the maths and is not understood is refused by name; so is an unknown one.  Fields that
+ * describe the file or how to generate text are accepted and dropped.  Optional fields take
+ * Transformers' defaults.
  *
  * Layer: model (uses base).  Threads: plain data.
  */
@@ -34,6 +34,7 @@ typedef enum ls_model_family {
     LS_MODEL_LLAMA = 0,
     LS_MODEL_QWEN2,
     LS_MODEL_MISTRAL,
+    LS_MODEL_QWEN3,
     LS_MODEL_FAMILY_COUNT
 } ls_model_family;
 
@@ -52,6 +53,7 @@ typedef struct ls_model_config {
     double initializer_range;     /* standard deviation of random initial weights */
     bool tie_word_embeddings;
     bool qkv_bias, o_bias;                                 /* of the attention's projections */
+    bool qk_norm;                                          /* on each head, before RoPE */
     int64_t sliding_window;                                /* tokens; 0: none */
     ls_token_ids bos_token_id, eos_token_id, pad_token_id; /* n 0: none */
 } ls_model_config;

@@ -8,7 +8,8 @@
 #include "json.h"
 
 #define MISTRAL_WINDOW 4096 /* of a config.json without sliding_window */
-#define QWEN2_FULL     28   /* max_window_layers of a config.json without it */
+#define QWEN_FULL      28   /* max_window_layers of a config.json without it */
+#define QWEN3_HEAD     128  /* head_dim of a config.json without it */
 #define TOKENS_MAX     INT32_MAX
 #define LAYERS_MAX     (1 << 14)
 
@@ -18,6 +19,7 @@ static const struct {
     [LS_MODEL_LLAMA] = {"llama", "LlamaForCausalLM"},
     [LS_MODEL_QWEN2] = {"qwen2", "Qwen2ForCausalLM"},
     [LS_MODEL_MISTRAL] = {"mistral", "MistralForCausalLM"},
+    [LS_MODEL_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
 };
 
 const char *ls_model_family_name(ls_model_family family)
@@ -45,18 +47,24 @@ ls_status ls_model_family_find(const ls_yaml_node *root, ls_model_family *family
             *family = (ls_model_family)f;
             return LS_OK;
         }
-    return LS_YAML_FAIL(node, LS_ERR_UNSUPPORTED,
-                        "'%s' is not supported by this version; allowed: llama, qwen2, mistral",
-                        name);
+    return LS_YAML_FAIL(
+        node, LS_ERR_UNSUPPORTED,
+        "'%s' is not supported by this version; allowed: llama, qwen2, qwen3, mistral", name);
+}
+
+int64_t ls_model_family_head_dim(ls_model_family family)
+{
+    return family == LS_MODEL_QWEN3 ? QWEN3_HEAD : 0;
 }
 
 bool ls_model_family_has(ls_model_family family, const char *field)
 {
-    static const char *const of_qwen2[] = {"use_sliding_window", "max_window_layers", "layer_types",
-                                           "use_mrope"};
+    static const char *const of_qwen[] = {"use_sliding_window", "max_window_layers", "layer_types"};
 
-    for (size_t i = 0; i < sizeof of_qwen2 / sizeof of_qwen2[0]; i++)
-        if (strcmp(field, of_qwen2[i]) == 0) return family == LS_MODEL_QWEN2;
+    if (strcmp(field, "use_mrope") == 0) return family == LS_MODEL_QWEN2;
+    for (size_t i = 0; i < sizeof of_qwen / sizeof of_qwen[0]; i++)
+        if (strcmp(field, of_qwen[i]) == 0)
+            return family == LS_MODEL_QWEN2 || family == LS_MODEL_QWEN3;
     return true;
 }
 
@@ -77,14 +85,20 @@ static ls_status read_bool(const ls_yaml_node *root, const char *name, bool abse
 
 /* ---- biases -------------------------------------------------------------------------------- */
 
-/* Transformers reads attention_bias for a Llama alone; in the others it is a wrong belief. */
+/* Transformers reads attention_bias for Llama and Qwen3 alone; in the others it is a wrong belief.
+ */
+static bool chooses_biases(ls_model_family family)
+{
+    return family == LS_MODEL_LLAMA || family == LS_MODEL_QWEN3;
+}
+
 static ls_status read_biases(const ls_yaml_node *root, ls_model_config *config)
 {
     const bool qwen2 = config->family == LS_MODEL_QWEN2;
     bool given;
 
     LS_TRY(read_bool(root, "attention_bias", qwen2, &given));
-    if (config->family != LS_MODEL_LLAMA && given != qwen2)
+    if (!chooses_biases(config->family) && given != qwen2)
         return LS_YAML_FAIL(
             ls_yaml_find(root, "attention_bias"), LS_ERR_UNSUPPORTED,
             "a %s has %s; allowed: %s, or leave it out", ls_model_family_name(config->family),
@@ -115,11 +129,11 @@ static ls_status read_mistral_window(const ls_yaml_node *root, int64_t *window)
 }
 
 /* Layers from max_window_layers on have the window: all of them here, or none. */
-static ls_status read_qwen2_window(const ls_yaml_node *root, int64_t n_layers, int64_t *window)
+static ls_status read_qwen_window(const ls_yaml_node *root, int64_t n_layers, int64_t *window)
 {
     const ls_yaml_node *size = find_given(root, "sliding_window");
     const ls_yaml_node *full = find_given(root, "max_window_layers");
-    int64_t n_full = QWEN2_FULL, n_tokens = 0;
+    int64_t n_full = QWEN_FULL, n_tokens = 0;
     bool used;
 
     LS_TRY(read_bool(root, "use_sliding_window", false, &used));
@@ -168,7 +182,8 @@ static ls_status read_window(const ls_yaml_node *root, ls_model_config *config)
 {
     switch (config->family) {
     case LS_MODEL_QWEN2:
-        return read_qwen2_window(root, config->num_hidden_layers, &config->sliding_window);
+    case LS_MODEL_QWEN3:
+        return read_qwen_window(root, config->num_hidden_layers, &config->sliding_window);
     case LS_MODEL_MISTRAL: return read_mistral_window(root, &config->sliding_window);
     default: return read_llama_window(root);
     }
@@ -176,6 +191,7 @@ static ls_status read_window(const ls_yaml_node *root, ls_model_config *config)
 
 ls_status ls_model_family_read(const ls_yaml_node *root, ls_model_config *config)
 {
+    config->qk_norm = config->family == LS_MODEL_QWEN3;
     LS_TRY(read_biases(root, config));
     LS_TRY(read_window(root, config));
     return check_layer_types(root, config);
@@ -196,10 +212,9 @@ ls_status ls_model_family_write(const ls_model_config *config, cJSON *json)
     LS_TRY(
         ls_json_add(json, "model_type", cJSON_CreateString(ls_model_family_name(config->family))));
     LS_TRY(ls_json_add(json, "architectures", cJSON_CreateStringArray(&architecture, 1)));
-    if (config->family == LS_MODEL_LLAMA) {
+    if (chooses_biases(config->family))
         LS_TRY(ls_json_add(json, "attention_bias", cJSON_CreateBool(config->o_bias)));
-        return ls_json_add(json, "mlp_bias", cJSON_CreateFalse());
-    }
+    if (config->family == LS_MODEL_LLAMA) return ls_json_add(json, "mlp_bias", cJSON_CreateFalse());
     LS_TRY(ls_json_add(json, "sliding_window", create_window(window)));
     if (config->family == LS_MODEL_MISTRAL) return LS_OK;
     LS_TRY(ls_json_add(json, "use_sliding_window", cJSON_CreateBool(window > 0)));

@@ -102,6 +102,7 @@ typedef struct ls_call {
     ls_phase phase;
     int32_t layer, chunk; /* -1: none; chunk counts chunks of the token axis */
     bool commit;          /* part of an update: never abandoned once the first has run */
+    double pairs;         /* attention: (query, key) pairs at most; documents are data */
     bool recompute;       /* repeats forward work in backward */
     ls_op_args args;      /* operand pointers NULL */
     int32_t n_operands;

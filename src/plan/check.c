@@ -16,6 +16,9 @@ static ls_status check_segments(const ls_plan *plan)
 {
     int64_t covered = 0;
 
+    if (plan->n_steps > INT32_MAX)
+        return INVALID("%lld steps; no more than %d can be checked", (long long)plan->n_steps,
+                       INT32_MAX);
     for (int s = 0; s < LS_SEGMENT_COUNT; s++) {
         const int64_t first = plan->segment_first[s], n = plan->segment_steps[s];
         if (n < 0 || (n > 0 && (first < 0 || first > plan->n_steps - n)))

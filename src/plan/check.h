@@ -1,30 +1,12 @@
 /*
- * check.h - private to the plan's checker: its parts and the byte map they share.
- *
- * The checker knows nothing of how plans are made.  It cuts every arena at all places where a span
- * begins or ends; between two cuts lies an atom, which every span holds in full or not at all.
+ * check.h - private to the plan's checker: its parts.  They know nothing of how plans are made.
  *
  * Layer: plan, private.
  */
 #ifndef LS_CHECK_H
 #define LS_CHECK_H
 
-#include "plan.h"
-
-typedef struct ls_atoms {
-    int64_t n;
-    int32_t *arena;                     /* [n] */
-    uint64_t *offset, *bytes;           /* [n], sorted by arena and offset */
-    int64_t *first, *end;               /* [n_operands] atoms of an operand's span; absent: empty */
-    int64_t *tensor_first, *tensor_end; /* [n_tensors] of a tensor's span */
-} ls_atoms;
-
-/* Cut; release with ls_atoms_free().  LS_OK or LS_ERR_NO_MEMORY. */
-ls_status ls_atoms_cut(const ls_plan *plan, ls_atoms *atoms);
-void ls_atoms_free(ls_atoms *atoms);
-
-/* "bytes 512 to 1024 of arena 0" */
-void ls_atoms_describe(const ls_atoms *atoms, int64_t atom, char *text, size_t text_bytes);
+#include "atoms.h"
 
 /*
  * Taken in plan order, every read finds what its own tensor wrote there in this segment, or what a

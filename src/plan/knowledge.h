@@ -39,13 +39,26 @@ typedef struct ls_knowledge_entry {
     ls_carry_word *implied; /* [n_carries, n_words] ended whenever this carry has */
 } ls_knowledge_entry;
 
+/* The step that ends a carry in a segment. */
+typedef struct ls_carry_end {
+    int64_t step;
+    int32_t carry;
+} ls_carry_end;
+
 typedef struct ls_knowledge {
     const ls_plan *plan;
     int64_t n_words; /* of a set */
     ls_knowledge_entry entries[LS_SEGMENT_COUNT], next[LS_SEGMENT_COUNT];
     int64_t *clocks;      /* [n_steps, LS_LANE_COUNT]: latest step known finished, -1: none */
-    ls_carry_word *known; /* [n_steps, n_words] carries known finished */
+    ls_carry_word *known; /* [n_sets, n_words] sets of carries known finished */
+    int64_t *set_of;      /* [n_steps] a step's in known; most have that of the step before */
+    int64_t n_sets;       /* of the segment at work */
+    int64_t own_set_step; /* the step whose set no other has; -1: none */
     int64_t lane_last[LS_LANE_COUNT]; /* of the segment at work */
+    ls_carry_word *ended; /* [LS_SEGMENT_COUNT, n_words] carries that a segment ends anew */
+    ls_carry_end *ends;   /* [LS_SEGMENT_COUNT, n_carries] these by lane, then step */
+    int32_t lane_ends[LS_SEGMENT_COUNT][LS_LANE_COUNT + 1]; /* where a lane's begin in ends */
+    ls_carry_word *reached;                                 /* a set, scratch */
 } ls_knowledge;
 
 /* Allocate for a plan whose steps and carries are final; ls_knowledge_close() releases. */
@@ -65,9 +78,9 @@ void ls_knowledge_learn_step(ls_knowledge *knowledge, int64_t step, int64_t from
 void ls_knowledge_learn_carry(ls_knowledge *knowledge, ls_segment_kind segment, int64_t step,
                               int32_t carry);
 
-static inline ls_carry_word *ls_known_at(const ls_knowledge *k, int64_t step)
+static inline const ls_carry_word *ls_known_at(const ls_knowledge *k, int64_t step)
 {
-    return &k->known[step * k->n_words];
+    return &k->known[k->set_of[step] * k->n_words];
 }
 
 static inline int64_t *ls_clock_at(const ls_knowledge *k, int64_t step)

@@ -15,16 +15,10 @@
 
 #include "arena.h"
 
-/* The steps of one segment that touch a tensor, from the first to the last; none: first > last. */
-typedef struct lifetime {
-    int64_t first, last;
-} lifetime;
-
 typedef struct layout {
     ls_plan *plan;
-    lifetime *lifetimes; /* [n_tensors, LS_SEGMENT_COUNT] */
-    uint32_t *lanes;     /* [n_tensors]: bit l: lane l touches it */
-    int32_t *sharing;    /* [n_sharing] tensors that share bytes, in the order of placing */
+    const ls_tensor_life *lives; /* [n_tensors] */
+    int32_t *sharing;            /* [n_sharing] tensors that share bytes, in the order of placing */
     int32_t n_sharing;
     const int32_t *slots;
     uint64_t *slot_offset; /* UINT64_MAX: not placed yet */
@@ -32,40 +26,59 @@ typedef struct layout {
     uint64_t *ends;        /* [n_arenas] of what has been placed end to end */
 } layout;
 
+/* ---- lives --------------------------------------------------------------------------------- */
+
+ls_tensor_life ls_tensor_life_none(void)
+{
+    ls_tensor_life life = {.lanes = 0};
+
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++) {
+        life.first[s] = INT64_MAX;
+        life.last[s] = -1;
+    }
+    return life;
+}
+
+void ls_tensor_life_note(ls_tensor_life *life, ls_segment_kind segment, int64_t step, ls_lane lane)
+{
+    if (step < life->first[segment]) life->first[segment] = step;
+    life->last[segment] = step;
+    life->lanes |= 1u << lane;
+}
+
+ls_status ls_lifetimes_reach(ls_lifetimes *lives, int32_t tensor)
+{
+    if (tensor >= lives->capacity) {
+        int32_t capacity = lives->capacity > 0 ? lives->capacity : 64;
+        while (capacity <= tensor) capacity *= 2;
+        ls_tensor_life *grown = realloc(lives->of, (size_t)capacity * sizeof *grown);
+        if (grown == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "lives of %d tensors", capacity);
+        lives->of = grown;
+        lives->capacity = capacity;
+    }
+    while (lives->n <= tensor) lives->of[lives->n++] = ls_tensor_life_none();
+    return LS_OK;
+}
+
+void ls_lifetimes_free(ls_lifetimes *lives)
+{
+    free(lives->of);
+    memset(lives, 0, sizeof *lives);
+}
+
+/* ---- places -------------------------------------------------------------------------------- */
+
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + LS_ARENA_ALIGN - 1) / LS_ARENA_ALIGN * LS_ARENA_ALIGN;
 }
 
-static void find_lifetimes(layout *l)
-{
-    const ls_plan *plan = l->plan;
-
-    for (int64_t i = 0; i < (int64_t)plan->n_tensors * LS_SEGMENT_COUNT; i++)
-        l->lifetimes[i] = (lifetime){INT64_MAX, -1};
-    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
-        const int64_t first = plan->segment_first[segment];
-        for (int64_t s = first; s < first + plan->segment_steps[segment]; s++) {
-            const ls_step *step = &plan->steps[s];
-            for (int32_t i = 0; i < step->n_operands; i++) {
-                const int32_t tensor = plan->operands[step->first_operand + i].tensor;
-                if (tensor < 0) continue;
-                lifetime *life = &l->lifetimes[tensor * LS_SEGMENT_COUNT + segment];
-                if (s < life->first) life->first = s;
-                life->last = s;
-                l->lanes[tensor] |= 1u << step->lane;
-            }
-        }
-    }
-}
-
 static bool live_together(const layout *l, int32_t a, int32_t b)
 {
-    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
-        const lifetime *x = &l->lifetimes[a * LS_SEGMENT_COUNT + segment];
-        const lifetime *y = &l->lifetimes[b * LS_SEGMENT_COUNT + segment];
-        if (x->first <= y->last && y->first <= x->last) return true;
-    }
+    const ls_tensor_life *x = &l->lives[a], *y = &l->lives[b];
+
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++)
+        if (x->first[s] <= y->last[s] && y->first[s] <= x->last[s]) return true;
     return false;
 }
 
@@ -75,7 +88,7 @@ static bool may_share(const layout *l, int32_t tensor)
 {
     const ls_tensor *t = &l->plan->tensors[tensor].tensor;
     const bool has_slot = l->slots != NULL && l->slots[tensor] >= 0;
-    return !has_slot && l->lanes[tensor] == 1u << LS_LANE_COMPUTE && !t->persistent &&
+    return !has_slot && l->lives[tensor].lanes == 1u << LS_LANE_COMPUTE && !t->persistent &&
            t->param < 0 && t->role >= LS_ROLE_X && t->role != LS_ROLE_BATCH;
 }
 
@@ -111,8 +124,9 @@ static ls_status place_end_to_end(layout *l)
             ls_plan_tensor *t = &l->plan->tensors[i];
             if (t->tensor.role != role) continue;
             t->span.offset = 0;
-            t->span.bytes = l->lanes[i] != 0 || t->tensor.persistent ? ls_tensor_bytes(&t->tensor)
-                                                                     : 0; /* nobody wants it */
+            t->span.bytes = l->lives[i].lanes != 0 || t->tensor.persistent
+                                ? ls_tensor_bytes(&t->tensor)
+                                : 0; /* nobody wants it */
             if (t->span.bytes == 0) continue;
             if (may_share(l, i))
                 l->sharing[l->n_sharing++] = i;
@@ -190,14 +204,11 @@ static ls_status allocate(layout *l, int32_t *n_slots)
     *n_slots = 0;
     for (size_t i = 0; i < n && l->slots != NULL; i++)
         if (l->slots[i] >= *n_slots) *n_slots = l->slots[i] + 1;
-    l->lifetimes = malloc(n * LS_SEGMENT_COUNT * sizeof *l->lifetimes);
-    l->lanes = calloc(n, sizeof *l->lanes);
     l->sharing = malloc(n * sizeof *l->sharing);
     l->slot_offset = malloc(((size_t)*n_slots + 1) * sizeof *l->slot_offset);
     l->slot_bytes = calloc((size_t)*n_slots + 1, sizeof *l->slot_bytes);
     l->ends = calloc((size_t)l->plan->n_arenas, sizeof *l->ends);
-    if (l->lifetimes == NULL || l->lanes == NULL || l->sharing == NULL || l->slot_offset == NULL ||
-        l->slot_bytes == NULL || l->ends == NULL)
+    if (l->sharing == NULL || l->slot_offset == NULL || l->slot_bytes == NULL || l->ends == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %zu tensors", n);
     for (int32_t slot = 0; slot < *n_slots; slot++) l->slot_offset[slot] = UINT64_MAX;
     for (size_t i = 0; i < n; i++) {
@@ -208,19 +219,14 @@ static ls_status allocate(layout *l, int32_t *n_slots)
     return LS_OK;
 }
 
-ls_status ls_plan_lay_out(ls_plan *plan, const int32_t *slots)
+ls_status ls_plan_lay_out(ls_plan *plan, const ls_lifetimes *lives, const int32_t *slots)
 {
-    layout l = {.plan = plan, .slots = slots};
+    layout l = {.plan = plan, .lives = lives->of, .slots = slots};
     int32_t n_slots;
 
     ls_status status = allocate(&l, &n_slots);
-    if (status == LS_OK) {
-        find_lifetimes(&l);
-        status = place_end_to_end(&l);
-    }
+    if (status == LS_OK) status = place_end_to_end(&l);
     if (status == LS_OK) status = place_sharing(&l);
-    free(l.lifetimes);
-    free(l.lanes);
     free(l.sharing);
     free(l.slot_offset);
     free(l.slot_bytes);

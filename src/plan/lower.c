@@ -2,7 +2,8 @@
  * lower.c - from a tape to a plan: one step for each call, a lane for each step.
  *
  * What is copied between places is decided by staging.c, where tensors lie by layout.c, what waits
- * for what by order.c.
+ * for what by order.c.  Calls come one by one, copies among them, and become steps at once: there
+ * is no second tape.  To measure a plan they need not become steps at all.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -16,13 +17,19 @@
 
 enum { ARENA_HOST = 0, ARENA_HBM };
 
+#define WORKSPACE INT32_MAX /* as a tensor: the one that the plan adds for ops, last of all */
+
 typedef struct lowering {
-    const ls_tape *tape; /* staged: with copies */
-    const ls_staged *staged;
-    bool has_device;
     const ls_ops *ops;
+    bool has_device, measures;
+    int8_t workspace_operand[LS_OP_COUNT]; /* -1: the op has none */
+    ls_staged staged;
     ls_plan *plan;
-    int32_t workspace; /* the tensor that holds the ops' workspaces, -1: none needed */
+    int64_t steps_capacity, operands_capacity;
+    ls_lifetimes lives;
+    ls_tensor_life workspace_life;
+    uint64_t workspace_bytes; /* of the op that needs most */
+    double step_flops;
 } lowering;
 
 /* Batches come from disk and go to their own lane: on the host lane they would queue behind the
@@ -38,37 +45,134 @@ static ls_lane lane_of(const lowering *l, const ls_call *call)
     case LS_CALL_SAVE:
     case LS_CALL_SAVE_END: return LS_LANE_DISK_OUT;
     case LS_CALL_COPY:
-        return l->staged->tensors[call->operands[0].tensor].place == LS_PLACE_HBM
-                   ? LS_LANE_COPY_IN
-                   : LS_LANE_COPY_OUT;
+        return l->staged.tensors[call->operands[0].tensor].place == LS_PLACE_HBM ? LS_LANE_COPY_IN
+                                                                                 : LS_LANE_COPY_OUT;
     case LS_CALL_OP:
     case LS_CALL_KIND_COUNT: break;
     }
     return ls_call_computes(call) ? LS_LANE_COMPUTE : LS_LANE_HOST;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------- */
 
-static uint64_t largest_workspace(const ls_tape *tape, const ls_ops *ops)
+static void find_workspace_operands(lowering *l)
 {
-    uint64_t largest = 0;
-    for (int64_t c = 0; c < tape->n_calls; c++) {
-        const ls_call *call = &tape->calls[c];
-        if (call->kind != LS_CALL_OP) continue;
-        const uint64_t bytes = ops->workspace_bytes(call->op, &call->args);
-        if (bytes > largest) largest = bytes;
+    for (int op = 0; op < LS_OP_COUNT; op++) {
+        const ls_op_info *info = ls_op_describe((ls_op)op);
+        l->workspace_operand[op] = -1;
+        for (int8_t i = 0; i < info->n_operands; i++)
+            if (strcmp(info->operands[i].name, "workspace") == 0) l->workspace_operand[op] = i;
     }
-    return largest;
 }
+
+/* Room for a call more. */
+static ls_status reserve(lowering *l, const ls_call *call)
+{
+    ls_plan *plan = l->plan;
+
+    if (plan->n_steps == l->steps_capacity) {
+        const int64_t capacity = l->steps_capacity > 0 ? 2 * l->steps_capacity : 256;
+        ls_step *steps = realloc(plan->steps, (size_t)capacity * sizeof *steps);
+        if (steps != NULL) plan->steps = steps;
+        ls_op_args *args = realloc(plan->args, (size_t)capacity * sizeof *args);
+        if (args != NULL) plan->args = args;
+        if (steps == NULL || args == NULL)
+            return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %lld steps", (long long)capacity);
+        l->steps_capacity = capacity;
+    }
+    if (plan->n_operands + call->n_operands > l->operands_capacity) {
+        const int64_t capacity = l->operands_capacity > 0 ? 2 * l->operands_capacity : 1024;
+        ls_step_operand *operands = realloc(plan->operands, (size_t)capacity * sizeof *operands);
+        if (operands == NULL)
+            return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %lld operands", (long long)capacity);
+        plan->operands = operands;
+        l->operands_capacity = capacity;
+    }
+    return LS_OK;
+}
+
+/* The operand as a step has it, but for its place, which is not known yet. */
+static ls_step_operand read_operand(const lowering *l, const ls_call *call, int32_t operand,
+                                    uint64_t workspace)
+{
+    const ls_view *view = &call->operands[operand];
+    const ls_access access = (ls_access)call->access[operand];
+
+    if (workspace > 0 && operand == l->workspace_operand[call->op])
+        return (ls_step_operand){{-1, 0, workspace}, WORKSPACE, access};
+    if (view->tensor < 0) return (ls_step_operand){{-1, 0, 0}, -1, LS_ACCESS_NONE};
+    return (ls_step_operand){{-1, view->offset, view->bytes}, view->tensor, access};
+}
+
+static ls_status note_life(lowering *l, int32_t tensor, ls_segment_kind segment, ls_lane lane)
+{
+    if (tensor == WORKSPACE) {
+        ls_tensor_life_note(&l->workspace_life, segment, l->plan->n_steps, lane);
+        return LS_OK;
+    }
+    LS_TRY(ls_lifetimes_reach(&l->lives, tensor));
+    ls_tensor_life_note(&l->lives.of[tensor], segment, l->plan->n_steps, lane);
+    return LS_OK;
+}
+
+static ls_status append_operands(lowering *l, const ls_call *call, ls_segment_kind segment,
+                                 ls_step *step)
+{
+    const uint64_t workspace =
+        call->kind == LS_CALL_OP ? l->ops->workspace_bytes(call->op, &call->args) : 0;
+
+    if (workspace > l->workspace_bytes) l->workspace_bytes = workspace;
+    for (int32_t i = 0; i < call->n_operands; i++) {
+        const ls_step_operand operand = read_operand(l, call, i, workspace);
+        if (operand.tensor >= 0) LS_TRY(note_life(l, operand.tensor, segment, step->lane));
+        if (operand.access & LS_ACCESS_READ) step->bytes += operand.span.bytes;
+        if (operand.access & LS_ACCESS_WRITE) step->bytes += operand.span.bytes;
+        if (!l->measures) l->plan->operands[step->first_operand + i] = operand;
+    }
+    step->n_operands = call->n_operands;
+    return LS_OK;
+}
+
+static ls_status append_step(void *context, ls_segment_kind segment, const ls_call *call)
+{
+    lowering *l = context;
+    ls_plan *plan = l->plan;
+    const int64_t index = plan->n_steps;
+    ls_step step = {.kind = call->kind,
+                    .op = call->op,
+                    .lane = lane_of(l, call),
+                    .phase = call->phase,
+                    .layer = call->layer,
+                    .chunk = call->chunk,
+                    .commit = call->commit,
+                    .recompute = call->recompute,
+                    .args = index,
+                    .first_operand = plan->n_operands};
+
+    if (!l->measures) LS_TRY(reserve(l, call));
+    LS_TRY(append_operands(l, call, segment, &step));
+    if (call->kind == LS_CALL_OP) step.flops = ls_op_flops(call->op, &call->args, call->pairs);
+    if (segment == LS_SEGMENT_STEP) l->step_flops += step.flops;
+    if (plan->segment_steps[segment]++ == 0) plan->segment_first[segment] = index;
+    plan->n_steps++;
+    if (l->measures) return LS_OK;
+    plan->n_operands += step.n_operands;
+    plan->steps[index] = step;
+    plan->args[index] = call->args;
+    return LS_OK;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------- */
 
 /* A parameter and its states; the batch; the tensors of a slot; each other tensor. */
 static void set_groups(lowering *l, int32_t n_params)
 {
     ls_plan *plan = l->plan;
+    const int32_t n_staged = l->staged.tape.n_tensors;
 
     for (int32_t i = 0; i < plan->n_tensors; i++) {
         const ls_tensor *t = &plan->tensors[i].tensor;
-        const int32_t slot = i < l->tape->n_tensors ? l->staged->tensors[i].slot : -1;
+        const int32_t slot = i < n_staged ? l->staged.tensors[i].slot : -1;
         const bool is_batch = t->role == LS_ROLE_BATCH && !t->persistent;
         int32_t group = n_params + 1 + i;
         if (slot >= 0)
@@ -79,105 +183,47 @@ static void set_groups(lowering *l, int32_t n_params)
             group = n_params;
         plan->tensors[i].group = group;
     }
-    plan->n_groups = n_params + 1 + plan->n_tensors + l->staged->n_slots;
+    plan->n_groups = n_params + 1 + plan->n_tensors + l->staged.n_slots;
+}
+
+static ls_plan_tensor make_workspace(const lowering *l)
+{
+    return (ls_plan_tensor){.tensor = {.name = "workspace",
+                                       .n_dims = 1,
+                                       .dims = {(int64_t)l->workspace_bytes},
+                                       .dtype = LS_DTYPE_U8,
+                                       .role = LS_ROLE_STAGING,
+                                       .layer = -1,
+                                       .param = -1},
+                            .span.arena = l->has_device ? ARENA_HBM : ARENA_HOST,
+                            .source = -1};
 }
 
 static ls_status list_tensors(lowering *l)
 {
     ls_plan *plan = l->plan;
-    const uint64_t workspace = largest_workspace(l->tape, l->ops);
+    const ls_tape *tape = &l->staged.tape;
+    const bool has_workspace = l->workspace_bytes > 0;
     int32_t n_params = 0;
 
-    plan->n_tensors = l->tape->n_tensors + (workspace > 0 ? 1 : 0);
+    plan->n_tensors = tape->n_tensors + (has_workspace ? 1 : 0);
     plan->tensors = calloc((size_t)plan->n_tensors + 1, sizeof *plan->tensors);
     if (plan->tensors == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %d tensors", plan->n_tensors);
-    for (int32_t i = 0; i < l->tape->n_tensors; i++) {
-        const ls_staged_tensor *where = &l->staged->tensors[i];
+    for (int32_t i = 0; i < tape->n_tensors; i++) {
+        const ls_staged_tensor *where = &l->staged.tensors[i];
         plan->tensors[i] =
-            (ls_plan_tensor){.tensor = l->tape->tensors[i],
+            (ls_plan_tensor){.tensor = tape->tensors[i],
                              .span.arena = where->place == LS_PLACE_HBM ? ARENA_HBM : ARENA_HOST,
                              .source = where->source};
-        if (plan->tensors[i].tensor.param >= n_params) n_params = plan->tensors[i].tensor.param + 1;
+        if (tape->tensors[i].param >= n_params) n_params = tape->tensors[i].param + 1;
     }
-    if (workspace > 0) {
-        l->workspace = plan->n_tensors - 1;
-        plan->tensors[l->workspace] =
-            (ls_plan_tensor){.tensor = {.name = "workspace",
-                                        .n_dims = 1,
-                                        .dims = {(int64_t)workspace},
-                                        .dtype = LS_DTYPE_U8,
-                                        .role = LS_ROLE_STAGING,
-                                        .layer = -1,
-                                        .param = -1},
-                             .span.arena = l->has_device ? ARENA_HBM : ARENA_HOST,
-                             .source = -1};
+    LS_TRY(ls_lifetimes_reach(&l->lives, plan->n_tensors - 1));
+    if (has_workspace) {
+        plan->tensors[plan->n_tensors - 1] = make_workspace(l);
+        l->lives.of[plan->n_tensors - 1] = l->workspace_life;
     }
     set_groups(l, n_params);
-    return LS_OK;
-}
-
-/* ---- steps --------------------------------------------------------------------------------- */
-
-/* offset is within the tensor until the tensors have their places. */
-static void append_operand(lowering *l, ls_step *step, const ls_view *view, ls_access access)
-{
-    ls_step_operand operand = {{-1, 0, 0}, -1, LS_ACCESS_NONE};
-
-    if (view->tensor >= 0) {
-        operand = (ls_step_operand){{0, view->offset, view->bytes}, view->tensor, access};
-        if (access & LS_ACCESS_READ) step->bytes += view->bytes;
-        if (access & LS_ACCESS_WRITE) step->bytes += view->bytes;
-    }
-    l->plan->operands[l->plan->n_operands++] = operand;
-    step->n_operands++;
-}
-
-static void lower_call(lowering *l, int64_t index)
-{
-    const ls_call *call = &l->tape->calls[index];
-    ls_step *step = &l->plan->steps[index];
-    const ls_op_info *info = call->kind == LS_CALL_OP ? ls_op_describe(call->op) : NULL;
-    const uint64_t workspace = info != NULL ? l->ops->workspace_bytes(call->op, &call->args) : 0;
-
-    *step = (ls_step){.kind = call->kind,
-                      .op = call->op,
-                      .lane = lane_of(l, call),
-                      .phase = call->phase,
-                      .layer = call->layer,
-                      .chunk = call->chunk,
-                      .commit = call->commit,
-                      .recompute = call->recompute,
-                      .args = index,
-                      .first_operand = l->plan->n_operands};
-    l->plan->args[index] = call->args;
-    for (int i = 0; i < call->n_operands; i++) {
-        ls_view view = call->operands[i];
-        if (workspace > 0 && strcmp(info->operands[i].name, "workspace") == 0)
-            view = (ls_view){l->workspace, 0, workspace};
-        append_operand(l, step, &view, (ls_access)call->access[i]);
-    }
-    if (info != NULL) step->flops = ls_op_flops(call->op, &call->args, 0.0);
-}
-
-static ls_status lower_calls(lowering *l)
-{
-    ls_plan *plan = l->plan;
-    const size_t n_steps = (size_t)l->tape->n_calls;
-    size_t n_operands = 0;
-
-    for (size_t c = 0; c < n_steps; c++) n_operands += (size_t)l->tape->calls[c].n_operands;
-    plan->steps = calloc(n_steps + 1, sizeof *plan->steps);
-    plan->args = calloc(n_steps + 1, sizeof *plan->args);
-    plan->operands = calloc(n_operands + 1, sizeof *plan->operands);
-    if (plan->steps == NULL || plan->args == NULL || plan->operands == NULL)
-        return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %zu steps", n_steps);
-    plan->n_steps = l->tape->n_calls;
-    for (int64_t c = 0; c < l->tape->n_calls; c++) lower_call(l, c);
-    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) {
-        plan->segment_first[segment] = l->tape->segment_first[segment];
-        plan->segment_steps[segment] = l->tape->segment_calls[segment];
-    }
     return LS_OK;
 }
 
@@ -188,8 +234,8 @@ static ls_status lay_out(const lowering *l)
 
     if (slots == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "layout of %d tensors", plan->n_tensors);
     for (int32_t i = 0; i < plan->n_tensors; i++)
-        slots[i] = i < l->tape->n_tensors ? l->staged->tensors[i].slot : -1;
-    const ls_status status = ls_plan_lay_out(plan, slots);
+        slots[i] = i < l->staged.tape.n_tensors ? l->staged.tensors[i].slot : -1;
+    const ls_status status = ls_plan_lay_out(plan, &l->lives, slots);
     free(slots);
     return status;
 }
@@ -207,6 +253,7 @@ static ls_status place_tensors(const lowering *l)
     for (int64_t i = 0; i < plan->n_operands; i++) {
         ls_step_operand *operand = &plan->operands[i];
         if (operand->tensor < 0) continue;
+        if (operand->tensor == WORKSPACE) operand->tensor = plan->n_tensors - 1;
         const ls_span *span = &plan->tensors[operand->tensor].span;
         assert(operand->span.offset + operand->span.bytes <= span->bytes);
         operand->span.arena = span->arena;
@@ -215,36 +262,53 @@ static ls_status place_tensors(const lowering *l)
     return LS_OK;
 }
 
-static ls_status lower_staged(lowering *l)
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static ls_status lower_all(lowering *l, const ls_tape *tape, const ls_placement *placement)
 {
+    find_workspace_operands(l);
+    LS_TRY(ls_stage(tape, placement, append_step, l, &l->staged));
     LS_TRY(list_tensors(l));
-    LS_TRY(lower_calls(l));
     LS_TRY(place_tensors(l));
-    return ls_plan_order(l->plan);
+    return l->measures ? LS_OK : ls_plan_order(l->plan);
+}
+
+static ls_status lower(lowering *l, const ls_tape *tape, const ls_placement *placement)
+{
+    ls_placement host;
+
+    ls_placement_host(&host);
+    if (placement == NULL) placement = &host;
+    l->has_device = placement->has_device;
+    l->workspace_life = ls_tensor_life_none();
+    const ls_status status = lower_all(l, tape, placement);
+    ls_staged_free(&l->staged);
+    ls_lifetimes_free(&l->lives);
+    if (status != LS_OK) ls_plan_free(l->plan);
+    return status;
 }
 
 ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
                         ls_plan *plan)
 {
-    ls_placement host;
-    ls_staged staged;
     ls_plan built = {0};
+    lowering l = {.ops = ops, .plan = &built};
 
-    ls_placement_host(&host);
-    if (placement == NULL) placement = &host;
-    LS_TRY(ls_stage(tape, placement, &staged));
-    lowering l = {.tape = &staged.tape,
-                  .staged = &staged,
-                  .has_device = placement->has_device,
-                  .ops = ops,
-                  .plan = &built,
-                  .workspace = -1};
-    const ls_status status = lower_staged(&l);
-    ls_staged_free(&staged);
-    if (status != LS_OK) {
-        ls_plan_free(&built);
-        return status;
-    }
+    LS_TRY(lower(&l, tape, placement));
     *plan = built;
+    return LS_OK;
+}
+
+ls_status ls_plan_measure(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
+                          ls_plan_cost *cost)
+{
+    ls_plan built = {0};
+    lowering l = {.ops = ops, .plan = &built, .measures = true};
+
+    LS_TRY(lower(&l, tape, placement));
+    *cost = (ls_plan_cost){.flops = l.step_flops};
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        cost->place_bytes[p] = ls_plan_place_bytes(&built, (ls_place_kind)p);
+    ls_plan_free(&built);
     return LS_OK;
 }

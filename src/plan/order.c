@@ -26,19 +26,31 @@ typedef struct use {
     bool writes;
 } use;
 
+/* Lanes that touch a region, and that write into it, in any segment: bit l is lane l. */
+typedef struct region_lanes {
+    uint8_t any, write;
+} region_lanes;
+
+static_assert(LS_LANE_COUNT <= 8, "lanes fit a byte");
+
 typedef struct ordering {
     ls_plan *plan;
     ls_knowledge knowledge;
     int32_t *region;        /* [n_tensors] the first tensor that begins on the same byte */
     uint64_t *region_bytes; /* [n_tensors] of the largest tensor there, by region */
-    uint8_t *lane_access;   /* [n_tensors, LS_LANE_COUNT] ls_access in any segment, by region */
+    region_lanes *lanes;    /* [n_tensors] by region */
     bool *crosses;          /* [n_tensors] two lanes touch its bytes, one of them writing */
-    int32_t *carry_of;      /* [LS_LANE_COUNT, n_groups], -1: none */
+    int32_t *carry_of;      /* [n_groups, LS_LANE_COUNT], -1: none */
     int64_t *last_use;      /* [n_tensors, LS_LANE_COUNT] index into uses, by region, -1: none */
     use *uses;
     int64_t n_uses, waits_capacity;
-    ls_carry_word *needed; /* a set, scratch */
+    ls_carry_word *needed; /* a set, scratch: empty between steps */
 } ordering;
+
+static int lowest_bit(uint64_t bits)
+{
+    return __builtin_ctzll(bits);
+}
 
 /* ---- regions ------------------------------------------------------------------------------- */
 
@@ -85,21 +97,23 @@ static void note_accesses(ordering *o)
     for (int64_t s = 0; s < plan->n_steps; s++)
         for (int32_t i = 0; i < plan->steps[s].n_operands; i++) {
             const ls_step_operand *operand = &plan->operands[plan->steps[s].first_operand + i];
-            if (operand->tensor < 0) continue;
-            const int32_t slot =
-                o->region[operand->tensor] * LS_LANE_COUNT + (int32_t)plan->steps[s].lane;
-            o->lane_access[slot] = (uint8_t)(o->lane_access[slot] | operand->access);
+            if (operand->tensor < 0 || operand->access == LS_ACCESS_NONE) continue;
+            const uint8_t bit = (uint8_t)(1u << plan->steps[s].lane);
+            region_lanes *lanes = &o->lanes[o->region[operand->tensor]];
+            lanes->any = (uint8_t)(lanes->any | bit);
+            if (operand->access & LS_ACCESS_WRITE) lanes->write = (uint8_t)(lanes->write | bit);
         }
     for (int32_t t = 0; t < plan->n_tensors; t++) {
-        int lanes = 0;
-        bool written = false;
-        for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-            const uint8_t access = o->lane_access[o->region[t] * LS_LANE_COUNT + lane];
-            lanes += access != LS_ACCESS_NONE;
-            written = written || (access & LS_ACCESS_WRITE);
-        }
-        o->crosses[t] = lanes > 1 && written;
+        const region_lanes lanes = o->lanes[o->region[t]];
+        o->crosses[t] = lanes.write != 0 && (lanes.any & (lanes.any - 1)) != 0;
     }
+}
+
+/* Lanes whose uses of the operand's region conflict with a step on this lane. */
+static unsigned conflicting_lanes(const ordering *o, ls_lane lane, const ls_step_operand *operand)
+{
+    const region_lanes lanes = o->lanes[o->region[operand->tensor]];
+    return ((operand->access & LS_ACCESS_WRITE) ? lanes.any : lanes.write) & ~(1u << lane);
 }
 
 /* One for each lane and group of tensors that cross lanes. */
@@ -114,9 +128,8 @@ static ls_status list_carries(ordering *o)
         int32_t n = 0;
         for (int32_t t = 0; t < plan->n_tensors; t++)
             for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-                int32_t *carry = &o->carry_of[lane * plan->n_groups + plan->tensors[t].group];
-                if (!o->crosses[t] || !o->lane_access[o->region[t] * LS_LANE_COUNT + lane])
-                    continue;
+                int32_t *carry = &o->carry_of[plan->tensors[t].group * LS_LANE_COUNT + lane];
+                if (!o->crosses[t] || !(o->lanes[o->region[t]].any >> lane & 1u)) continue;
                 if (pass == 0) {
                     if (*carry < 0) *carry = n++;
                     continue;
@@ -143,8 +156,8 @@ static void find_ends(ordering *o)
             for (int32_t i = 0; i < plan->steps[s].n_operands; i++) {
                 const int32_t t = plan->operands[plan->steps[s].first_operand + i].tensor;
                 if (t < 0 || !o->crosses[t]) continue;
-                const int32_t carry = o->carry_of[(int32_t)plan->steps[s].lane * plan->n_groups +
-                                                  plan->tensors[t].group];
+                const int32_t carry = o->carry_of[plan->tensors[t].group * LS_LANE_COUNT +
+                                                  (int32_t)plan->steps[s].lane];
                 plan->carries[carry].ends[segment] = s;
             }
     }
@@ -175,8 +188,8 @@ static void find_conflicts(const ordering *o, ls_lane lane, const ls_step_operan
     const bool writes = (operand->access & LS_ACCESS_WRITE) != 0;
     const uint64_t begin = operand->span.offset, end = begin + operand->span.bytes;
 
-    for (int other = 0; other < LS_LANE_COUNT; other++) {
-        if (other == (int)lane) continue;
+    for (unsigned lanes = conflicting_lanes(o, lane, operand); lanes != 0; lanes &= lanes - 1) {
+        const int other = lowest_bit(lanes);
         int64_t u = o->last_use[o->region[operand->tensor] * LS_LANE_COUNT + other];
         for (; u >= 0; u = o->uses[u].next) {
             const use *earlier = &o->uses[u];
@@ -232,19 +245,17 @@ static bool find_carries(const ordering *o, int64_t index, ls_carry_word *needed
 {
     const ls_plan *plan = o->plan;
     const ls_step *step = &plan->steps[index];
+    const ls_carry_word *known = ls_known_at(&o->knowledge, index);
     bool any = false;
 
     for (int32_t i = 0; i < step->n_operands; i++) {
         const ls_step_operand *operand = &plan->operands[step->first_operand + i];
         if (operand->tensor < 0 || !o->crosses[operand->tensor]) continue;
-        for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
-            const uint8_t access =
-                o->lane_access[o->region[operand->tensor] * LS_LANE_COUNT + lane];
-            if (lane == (int)step->lane || !access) continue;
-            if (!((access | (uint8_t)operand->access) & LS_ACCESS_WRITE)) continue;
-            const int32_t carry =
-                o->carry_of[lane * plan->n_groups + plan->tensors[operand->tensor].group];
-            if (ls_carries_have(ls_known_at(&o->knowledge, index), carry)) continue;
+        const int32_t *carries = &o->carry_of[plan->tensors[operand->tensor].group * LS_LANE_COUNT];
+        unsigned lanes = conflicting_lanes(o, step->lane, operand);
+        for (; lanes != 0; lanes &= lanes - 1) {
+            const int32_t carry = carries[lowest_bit(lanes)];
+            if (ls_carries_have(known, carry)) continue;
             ls_carries_add(needed, carry);
             any = true;
         }
@@ -252,20 +263,32 @@ static bool find_carries(const ordering *o, int64_t index, ls_carry_word *needed
     return any;
 }
 
-/* A needed carry that no other needed one implies, or else the first. */
+/* Whether another needed carry implies this one. */
+static bool is_implied(const ordering *o, const ls_knowledge_entry *e, const ls_carry_word *needed,
+                       int32_t carry)
+{
+    const ls_knowledge *k = &o->knowledge;
+
+    for (int64_t w = 0; w < k->n_words; w++)
+        for (ls_carry_word left = needed[w]; left != 0; left &= left - 1) {
+            const int32_t other = (int32_t)w * LS_CARRY_WORD_BITS + lowest_bit(left);
+            if (other != carry && ls_carries_have(ls_implied_by(k, e, other), carry)) return true;
+        }
+    return false;
+}
+
+/* A needed carry that no other needed one implies, or else the first; -1: none is needed. */
 static int32_t choose_carry(const ordering *o, const ls_knowledge_entry *e,
                             const ls_carry_word *needed)
 {
     int32_t first = -1;
-    for (int32_t c = 0; c < o->plan->n_carries; c++) {
-        if (!ls_carries_have(needed, c)) continue;
-        bool is_implied = false;
-        for (int32_t other = 0; other < o->plan->n_carries && !is_implied; other++)
-            is_implied = other != c && ls_carries_have(needed, other) &&
-                         ls_carries_have(ls_implied_by(&o->knowledge, e, other), c);
-        if (!is_implied) return c;
-        if (first < 0) first = c;
-    }
+
+    for (int64_t w = 0; w < o->knowledge.n_words; w++)
+        for (ls_carry_word left = needed[w]; left != 0; left &= left - 1) {
+            const int32_t carry = (int32_t)w * LS_CARRY_WORD_BITS + lowest_bit(left);
+            if (!is_implied(o, e, needed, carry)) return carry;
+            if (first < 0) first = carry;
+        }
     return first;
 }
 
@@ -273,9 +296,8 @@ static ls_status wait_for_carries(ordering *o, ls_segment_kind segment, int64_t 
 {
     const ls_knowledge *k = &o->knowledge;
 
-    memset(o->needed, 0, (size_t)k->n_words * sizeof *o->needed);
     if (!find_carries(o, index, o->needed)) return LS_OK;
-    for (;;) {
+    for (;;) { /* ends with none needed */
         const int32_t carry = choose_carry(o, &k->entries[segment], o->needed);
         if (carry < 0) return LS_OK;
         LS_TRY(append_wait(o, &o->plan->steps[index], ls_wait_carry(carry)));
@@ -413,13 +435,13 @@ static ls_status allocate_tables(ordering *o)
 
     o->region = malloc((n_tensors + 1) * sizeof *o->region);
     o->region_bytes = malloc((n_tensors + 1) * sizeof *o->region_bytes);
-    o->lane_access = calloc(n_tensors * LS_LANE_COUNT + 1, sizeof *o->lane_access);
+    o->lanes = calloc(n_tensors + 1, sizeof *o->lanes);
     o->crosses = calloc(n_tensors + 1, sizeof *o->crosses);
     o->carry_of = calloc(n_groups * LS_LANE_COUNT + 1, sizeof *o->carry_of);
     o->last_use = malloc((n_tensors * LS_LANE_COUNT + 1) * sizeof *o->last_use);
     o->uses = malloc(((size_t)o->plan->n_operands + 1) * sizeof *o->uses);
-    if (o->region == NULL || o->region_bytes == NULL || o->lane_access == NULL ||
-        o->crosses == NULL || o->carry_of == NULL || o->last_use == NULL || o->uses == NULL)
+    if (o->region == NULL || o->region_bytes == NULL || o->lanes == NULL || o->crosses == NULL ||
+        o->carry_of == NULL || o->last_use == NULL || o->uses == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "order of %zu tensors", n_tensors);
     return LS_OK;
 }
@@ -432,7 +454,7 @@ static ls_status order_plan(ordering *o)
     LS_TRY(list_carries(o));
     find_ends(o);
     LS_TRY(ls_knowledge_open(o->plan, &o->knowledge));
-    o->needed = malloc((size_t)o->knowledge.n_words * sizeof *o->needed);
+    o->needed = calloc((size_t)o->knowledge.n_words, sizeof *o->needed);
     if (o->needed == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "order of the plan");
     LS_TRY(order_in_rounds(o));
     LS_TRY(drop_spare_waits(o->plan));
@@ -448,7 +470,7 @@ ls_status ls_plan_order(ls_plan *plan)
     ls_knowledge_close(&o.knowledge);
     free(o.region);
     free(o.region_bytes);
-    free(o.lane_access);
+    free(o.lanes);
     free(o.crosses);
     free(o.carry_of);
     free(o.last_use);

@@ -129,6 +129,17 @@ ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, cons
 
 void ls_plan_free(ls_plan *plan);
 
+/* What a plan takes. */
+typedef struct ls_plan_cost {
+    uint64_t place_bytes[LS_PLACE_COUNT];
+    double flops; /* of an optimizer step, recompute included */
+} ls_plan_cost;
+
+/* What the plan takes that ls_plan_lower() would make of these, without making it: no steps are
+ * kept, and nothing is ordered. */
+ls_status ls_plan_measure(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
+                          ls_plan_cost *cost);
+
 /* What a plan may use of each place. */
 typedef struct ls_plan_limits {
     uint64_t place_bytes[LS_PLACE_COUNT];

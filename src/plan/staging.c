@@ -20,11 +20,15 @@ typedef struct slot_queue {
 typedef struct staging {
     const ls_tape *tape;
     const ls_placement *placement;
+    ls_stage_sink *sink;
+    void *context;
+    ls_segment_kind segment; /* at work */
     ls_staged *out;
     bool *staged;    /* [n_tensors] goes through slots */
     int32_t *mirror; /* [n_tensors] its resident copy, -1: none */
     ls_visits visits;
     slot_queue *queues;      /* [n_pools] */
+    ls_visit_list *list;     /* of the segment at work */
     int32_t *now;            /* [n_units] the visit at work or next */
     int32_t *order;          /* [n_visits] by pool, then first call */
     int32_t *leaving;        /* [n_visits] by last call */
@@ -129,7 +133,7 @@ static ls_status place_tensors(staging *s)
 
 static void add_call(staging *s, const ls_call *call)
 {
-    if (s->status == LS_OK) s->status = ls_tape_add_call(&s->out->tape, call);
+    if (s->status == LS_OK) s->status = s->sink(s->context, s->segment, call);
 }
 
 /* like: the call whose phase the copy shares */
@@ -177,15 +181,15 @@ static bool may_enter(const staging *s, const ls_visit *v, int64_t call)
     if (!v->reads_in) return true;
     if (v->given >= call) return false;
     if (v->before < 0) return true;
-    const ls_visit *before = &s->visits.visits[v->before];
+    const ls_visit *before = &s->list->visits[v->before];
     return !before->writes || before->last < call;
 }
 
 /* What this call has completed is copied out, though later calls may still read it in its slot. */
 static void copy_out(staging *s, int64_t call, int32_t *n_out)
 {
-    while (*n_out < s->visits.n_visits && s->status == LS_OK) {
-        const ls_visit *v = &s->visits.visits[s->written[*n_out]];
+    while (*n_out < s->list->n && s->status == LS_OK) {
+        const ls_visit *v = &s->list->visits[s->written[*n_out]];
         if (v->last_write > call) break;
         (*n_out)++;
         if (v->last_write == call && v->read_on)
@@ -198,8 +202,8 @@ static void copy_out(staging *s, int64_t call, int32_t *n_out)
 /* Visits that were the last call's last use of a slot leave it. */
 static void leave(staging *s, int64_t call, int32_t *n_left)
 {
-    while (*n_left < s->visits.n_visits && s->visits.visits[s->leaving[*n_left]].last == call) {
-        const ls_visit *v = &s->visits.visits[s->leaving[(*n_left)++]];
+    while (*n_left < s->list->n && s->list->visits[s->leaving[*n_left]].last == call) {
+        const ls_visit *v = &s->list->visits[s->leaving[(*n_left)++]];
         const ls_visit_pool *pool = ls_visits_pool(&s->visits, v->unit);
         slot_queue *queue = &s->queues[pool - s->visits.pools];
         queue->free[(queue->oldest + queue->n_free++) % pool->n_slots] = v->slot;
@@ -227,7 +231,7 @@ static void enter(staging *s, int64_t call)
     for (int32_t p = 0; p < s->visits.n_pools; p++) {
         slot_queue *queue = &s->queues[p];
         for (; queue->next < queue->end && queue->n_free > 0 && s->status == LS_OK; queue->next++) {
-            ls_visit *v = &s->visits.visits[s->order[queue->next]];
+            ls_visit *v = &s->list->visits[s->order[queue->next]];
             if (!may_enter(s, v, call)) break;
             take_slot(s, v, queue, s->visits.pools[p].n_slots);
         }
@@ -239,8 +243,8 @@ static const ls_visit *visit_at(staging *s, int32_t unit, int64_t call)
 {
     int32_t *now = &s->now[unit];
 
-    while (s->visits.visits[*now].last < call) *now = s->visits.visits[*now].next;
-    return &s->visits.visits[*now];
+    while (s->list->visits[*now].last < call) *now = s->list->visits[*now].next;
+    return &s->list->visits[*now];
 }
 
 /* The same call on what stands for its operands in device memory. */
@@ -298,18 +302,18 @@ static int compare_by_last_write(const void *a, const void *b, void *context)
 
 static int compare_by_pool(const void *a, const void *b, void *context)
 {
-    const ls_visits *visits = context;
+    const staging *s = context;
     const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const ls_visit_pool *p = ls_visits_pool(visits, visits->visits[i].unit);
-    const ls_visit_pool *q = ls_visits_pool(visits, visits->visits[j].unit);
+    const ls_visit_pool *p = ls_visits_pool(&s->visits, s->list->visits[i].unit);
+    const ls_visit_pool *q = ls_visits_pool(&s->visits, s->list->visits[j].unit);
     if (p != q) return p < q ? -1 : 1;
     return i < j ? -1 : i > j;
 }
 
 static ls_status sort_visits(staging *s)
 {
-    const ls_visits *visits = &s->visits;
-    const size_t n = (size_t)visits->n_visits;
+    const ls_visit_list *list = s->list;
+    const size_t n = (size_t)list->n;
     int32_t *order = realloc(s->order, (n + 1) * sizeof *order);
     if (order != NULL) s->order = order;
     int32_t *leaving = realloc(s->leaving, (n + 1) * sizeof *leaving);
@@ -319,20 +323,20 @@ static ls_status sort_visits(staging *s)
     if (order == NULL || leaving == NULL || written == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "%zu visits", n);
 
-    for (int32_t i = 0; i < visits->n_visits; i++) order[i] = leaving[i] = written[i] = i;
-    qsort_r(order, n, sizeof *order, compare_by_pool, &s->visits);
-    qsort_r(leaving, n, sizeof *leaving, compare_by_last, visits->visits);
-    qsort_r(written, n, sizeof *written, compare_by_last_write, visits->visits);
+    for (int32_t i = 0; i < list->n; i++) order[i] = leaving[i] = written[i] = i;
+    qsort_r(order, n, sizeof *order, compare_by_pool, s);
+    qsort_r(leaving, n, sizeof *leaving, compare_by_last, list->visits);
+    qsort_r(written, n, sizeof *written, compare_by_last_write, list->visits);
     int64_t at = 0;
-    for (int32_t p = 0; p < visits->n_pools; p++) {
+    for (int32_t p = 0; p < s->visits.n_pools; p++) {
         slot_queue *queue = &s->queues[p];
         queue->next = at;
-        while (at < visits->n_visits &&
-               ls_visits_pool(visits, visits->visits[order[at]].unit) == &visits->pools[p])
+        while (at < list->n &&
+               ls_visits_pool(&s->visits, list->visits[order[at]].unit) == &s->visits.pools[p])
             at++;
         queue->end = at;
         queue->oldest = 0;
-        queue->n_free = visits->pools[p].n_slots;
+        queue->n_free = s->visits.pools[p].n_slots;
         for (int32_t slot = 0; slot < queue->n_free; slot++) queue->free[slot] = slot;
     }
     return LS_OK;
@@ -345,10 +349,10 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
     int32_t n_left = 0, n_out = 0;
 
     if (first == end) return LS_OK;
-    LS_TRY(ls_visits_list(&s->visits, segment));
+    s->list = &s->visits.lists[segment];
     LS_TRY(sort_visits(s));
-    memcpy(s->now, s->visits.first_visit, (size_t)s->visits.n_units * sizeof *s->now);
-    ls_tape_begin_segment(&s->out->tape, segment);
+    memcpy(s->now, s->list->first, (size_t)s->visits.n_units * sizeof *s->now);
+    s->segment = segment;
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
         if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
         LS_TRY(s->status); /* who could not enter has no slot */
@@ -427,16 +431,19 @@ static ls_status stage_all(staging *s)
     LS_TRY(copy_tensors(s));
     LS_TRY(place_tensors(s));
     LS_TRY(ls_visits_open(s->tape, s->placement, s->staged, &s->visits));
-    for (int segment = 0; segment < LS_SEGMENT_COUNT; segment++) /* count slots */
-        LS_TRY(ls_visits_list(&s->visits, (ls_segment_kind)segment));
     LS_TRY(open_slots(s));
     return stage_segments(s);
 }
 
-ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged *staged)
+ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_stage_sink *sink,
+                   void *context, ls_staged *staged)
 {
-    ls_staged made = {0};
-    staging s = {.tape = tape, .placement = placement, .out = &made, .status = LS_OK};
+    staging s = {.tape = tape,
+                 .placement = placement,
+                 .sink = sink,
+                 .context = context,
+                 .out = staged,
+                 .status = LS_OK};
     const ls_status status = stage_all(&s);
 
     for (int32_t p = 0; s.queues != NULL && p < s.visits.n_pools; p++) free(s.queues[p].free);
@@ -450,12 +457,7 @@ ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged
     free(s.written);
     free(s.stand_in);
     free(s.stand_in_first);
-    if (status != LS_OK) {
-        ls_staged_free(&made);
-        return status;
-    }
-    *staged = made;
-    return LS_OK;
+    return status;
 }
 
 void ls_staged_free(ls_staged *staged)

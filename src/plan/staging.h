@@ -26,16 +26,21 @@ typedef struct ls_staged_tensor {
 } ls_staged_tensor;
 
 typedef struct ls_staged {
-    ls_tape tape;              /* the tensors of the first tape, then slots' and copies */
+    ls_tape tape;              /* the tensors of the first tape, then slots' and copies; no calls */
     ls_staged_tensor *tensors; /* [tape.n_tensors] */
     int32_t n_slots;
 } ls_staged;
 
+/* Takes the calls one by one, in order, copies among them.  A status but LS_OK ends it. */
+typedef ls_status ls_stage_sink(void *context, ls_segment_kind segment, const ls_call *call);
+
 /*
- *   staged  [out] release with ls_staged_free()
- * Returns LS_OK, LS_ERR_NO_MEMORY.
+ *   staged  [out] holds the tensors that calls so far have named whenever one is taken; zeroed by
+ *           the caller, released with ls_staged_free(), also after a failure
+ * Returns LS_OK, LS_ERR_NO_MEMORY, what the sink returned.
  */
-ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_staged *staged);
+ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_stage_sink *sink,
+                   void *context, ls_staged *staged);
 
 void ls_staged_free(ls_staged *staged);
 

@@ -46,6 +46,13 @@ typedef struct ls_visit_pool {
     int32_t n_slots;   /* enough for every segment counted so far */
 } ls_visit_pool;
 
+/* The visits of a segment. */
+typedef struct ls_visit_list {
+    ls_visit *visits; /* [n] in the order of their first calls */
+    int32_t n, capacity;
+    int32_t *first; /* [n_units] a unit's first visit, -1: none */
+} ls_visit_list;
+
 typedef struct ls_visits {
     const ls_tape *tape;
     const ls_placement *placement;
@@ -57,46 +64,58 @@ typedef struct ls_visits {
     int32_t *unit_tensor; /* [n_units] */
     int32_t n_units, n_pools;
     ls_visit_pool *pools;
-
-    ls_visit *visits; /* of the segment listed last, in the order of their first calls */
-    int32_t n_visits, capacity;
-    int32_t *first_visit; /* [n_units] -1: none */
-
-    /* scratch while listing */
-    int32_t *current, *last_visit;      /* [n_units] */
-    int64_t *written, *read;            /* [n_tensors] latest call of another lane, -1: none */
-    uint64_t *given_from, *given_to;    /* [n_tensors] bytes that other lanes have written */
-    int64_t role_begins[LS_ROLE_COUNT]; /* call at which a visit of the class began last */
-    int64_t *next_use;                  /* [calls of the segment, LS_OPERANDS_MAX] */
-    int64_t next_use_capacity;
-    int64_t *soonest; /* [n_units] the next call that wants it */
-    int32_t **kept;   /* [n_pools][capacity] units now kept */
-    int32_t *n_kept;  /* [n_pools] */
+    ls_visit_list lists[LS_SEGMENT_COUNT];
 } ls_visits;
 
 /* Whether the compute lane runs a call. */
-bool ls_call_computes(const ls_call *call);
+static inline bool ls_call_computes(const ls_call *call)
+{
+    return call->kind == LS_CALL_OP && call->phase != LS_PHASE_NORM &&
+           call->phase != LS_PHASE_UPDATE;
+}
 
 /*
- * Cut tensors into units and pools.
+ * Cut tensors into units and pools, list the visits of every segment, and count the slots they
+ * take.
  *   staged  [n_tensors] must live on
  *   visits  [out] release with ls_visits_close(), also after a failure
+ * Returns LS_OK, LS_ERR_NO_MEMORY.
  */
 ls_status ls_visits_open(const ls_tape *tape, const ls_placement *placement, const bool *staged,
                          ls_visits *visits);
 void ls_visits_close(ls_visits *visits);
 
-/* List the visits of a segment, and raise n_slots of the pools to what they take. */
-ls_status ls_visits_list(ls_visits *visits, ls_segment_kind segment);
+/* For ls_visits_open(): list the visits of a segment (visits_list.c). */
+ls_status ls_visits_list(const ls_visits *visits, ls_segment_kind segment, ls_visit_list *list);
 
-/* Whether an operand goes through a slot.  Rows of an embedding are looked up where they lie. */
-bool ls_visits_want(const ls_visits *visits, const ls_call *call, int32_t operand);
+/* Whether an operand of a call of the compute lane goes through a slot.  Rows of an embedding are
+ * looked up where they lie. */
+static inline bool ls_visits_want(const ls_visits *v, const ls_call *call, int32_t operand)
+{
+    const int32_t t = call->operands[operand].tensor;
+
+    return t >= 0 && v->staged[t] &&
+           (call->op != LS_OP_embedding_forward || v->tape->tensors[t].role != LS_ROLE_WEIGHTS);
+}
 
 /* The unit that holds an operand of a staged tensor. */
 int32_t ls_visits_unit(const ls_visits *visits, const ls_view *view);
 
 /* All of a unit, as a view of its tensor. */
 ls_view ls_visits_view(const ls_visits *visits, int32_t unit);
+
+/* Where it begins in its tensor. */
+static inline uint64_t ls_visits_offset(const ls_visits *v, int32_t unit)
+{
+    const int32_t t = v->unit_tensor[unit];
+    return (uint64_t)(unit - v->unit_first[t]) * v->unit_bytes[t];
+}
+
+/* Parameters and their gradients come and go by whole layers. */
+static inline bool ls_visits_go_by_layer(const ls_tensor *t)
+{
+    return t->param >= 0 && t->layer >= 0;
+}
 
 static inline const ls_tensor *ls_visits_tensor(const ls_visits *v, int32_t unit)
 {

@@ -1,6 +1,6 @@
 /*
- * record.c - lines printed into a buffer of the record's own, appended by one write each: a step
- * allocates nothing.
+ * record.c - lines printed into a buffer of the record's own, appended by one write each.  It has
+ * room for all sources from the first line on, so that later ones allocate nothing.
  */
 #include "record.h"
 
@@ -16,14 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_BYTES 4096
-#define LINE_BYTES 32768 /* 256 bins and the other keys take 20000 at most */
+#define PATH_BYTES   4096
+#define LINE_BYTES   49152 /* twice 256 bins and the other keys take 40000 at most */
+#define SOURCE_BYTES 96    /* of a source in a line, beside its name */
 
 struct ls_record {
     int fd;
     char path[PATH_BYTES];
-    size_t n_line; /* bytes of it so far; beyond LINE_BYTES: they did not fit */
-    char line[LINE_BYTES];
+    size_t n_line; /* bytes of it so far; beyond line_bytes: they did not fit */
+    size_t line_bytes;
+    char *line;
 };
 
 /* ---- lines --------------------------------------------------------------------------------- */
@@ -36,7 +38,7 @@ static void put(ls_record *r, const char *format, ...)
 
 static void put(ls_record *r, const char *format, ...)
 {
-    const size_t room = r->n_line < LINE_BYTES ? LINE_BYTES - r->n_line : 0;
+    const size_t room = r->n_line < r->line_bytes ? r->line_bytes - r->n_line : 0;
     va_list args;
 
     va_start(args, format);
@@ -47,7 +49,7 @@ static void put(ls_record *r, const char *format, ...)
 /* `"key":`, after a comma unless it is the first of its object. */
 static void put_key(ls_record *r, const char *key)
 {
-    const bool first = r->n_line < LINE_BYTES && r->line[r->n_line - 1] == '{';
+    const bool first = r->n_line < r->line_bytes && r->line[r->n_line - 1] == '{';
     put(r, "%s\"%s\":", first ? "" : ",", key);
 }
 
@@ -116,13 +118,6 @@ static void open_inner(ls_record *r, const char *key, char bracket)
     put(r, "%c", bracket);
 }
 
-static void add_nulls(ls_record *r, const char *key, const char *const *names, int n)
-{
-    open_inner(r, key, '{');
-    for (int i = 0; i < n; i++) add_null(r, names[i]);
-    put(r, "}");
-}
-
 static void add_bins(ls_record *r, const char *key, const ls_record_bin *bins, int n)
 {
     open_inner(r, key, '[');
@@ -135,6 +130,24 @@ static void add_bins(ls_record *r, const char *key, const ls_record_bin *bins, i
         put(r, "]");
     }
     put(r, "]");
+}
+
+/* {"name":{"loss":l,"tokens":n},...}, without those that have no token. */
+static void add_sources(ls_record *r, const char *key, const ls_record_losses *losses)
+{
+    bool first = true;
+
+    open_inner(r, key, '{');
+    for (int64_t i = 0; i < losses->n_sources; i++) {
+        const ls_record_source *source = &losses->by_source[i];
+        if (source->labels == 0) continue;
+        put(r, "%s%s:{", first ? "" : ",", source->name_json);
+        add_result(r, "loss", source->loss);
+        add_whole(r, "tokens", source->labels);
+        put(r, "}");
+        first = false;
+    }
+    put(r, "}");
 }
 
 static void add_lanes(ls_record *r, const double *busy_s)
@@ -174,10 +187,58 @@ static void add_peak(ls_record *r, const ls_step_record *s)
     put(r, "}");
 }
 
+/* By phase; what has taken no time is left out. */
+static void add_phases(ls_record *r, const char *key, const ls_record_energy *e,
+                       const double *values)
+{
+    open_inner(r, key, '{');
+    for (int phase = 0; phase < e->n_phases; phase++)
+        if (e->phase_seconds[phase] > 0.0) add_number(r, e->phases[phase], values[phase]);
+    put(r, "}");
+}
+
+/* A figure of each rail that has a sensor. */
+static void add_coverage(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_coverage", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (!isnan(e->coverage[rail])) add_number(r, ls_rail_name(rail), e->coverage[rail]);
+    put(r, "}");
+}
+
+static void add_methods(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_method", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (e->method[rail] >= 0)
+            add_text(r, ls_rail_name(rail), ls_method_name((ls_method)e->method[rail]));
+    put(r, "}");
+}
+
+static void add_energy(ls_record *r, const ls_record_energy *e)
+{
+    open_inner(r, "energy_j", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        add_number(r, ls_rail_name(rail), e->joules[rail]);
+    put(r, "}");
+    if (!e->known) {
+        add_null(r, "energy_phase_j");
+        add_null(r, "energy_coverage");
+        add_null(r, "energy_method");
+        add_null(r, "phase_s");
+        return;
+    }
+    open_inner(r, "energy_phase_j", '{');
+    for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
+        if (!isnan(e->coverage[rail])) add_phases(r, ls_rail_name(rail), e, e->phase_joules[rail]);
+    put(r, "}");
+    add_coverage(r, e);
+    add_methods(r, e);
+    add_phases(r, "phase_s", e, e->phase_seconds);
+}
+
 static void put_step(ls_record *r, const ls_step_record *s)
 {
-    static const char *const rails[] = {"gpu", "module", "cpu"};
-
     add_whole(r, "step", s->step);
     add_whole(r, "attempt", s->attempt);
     add_whole(r, "tokens", s->tokens);
@@ -197,13 +258,16 @@ static void put_step(ls_record *r, const ls_step_record *s)
     add_lanes(r, s->lane_busy_s);
     add_bytes(r, s);
     add_peak(r, s);
-    add_nulls(r, "energy_j", rails, 3);
+    add_number(r, "flops_model", s->flops_model);
+    add_energy(r, &s->energy);
     add_null(r, "predicted_step_s");
     open_inner(r, "kernels", '{');
     add_text(r, "matmul", s->kernel_matmul);
     add_text(r, "attention", s->kernel_attention);
     put(r, "}");
-    add_bins(r, "loss_by_position", s->bins, s->n_bins);
+    add_bins(r, "loss_by_position", s->losses.by_position, s->losses.n_positions);
+    add_bins(r, "loss_by_distance", s->losses.by_distance, s->losses.n_distances);
+    add_sources(r, "loss_by_source", &s->losses);
 }
 
 static void put_eval(ls_record *r, const ls_eval_record *e)
@@ -213,7 +277,10 @@ static void put_eval(ls_record *r, const ls_eval_record *e)
     add_result(r, "eval_loss", e->loss);
     add_whole(r, "eval_tokens", e->tokens);
     add_number(r, "eval_s", e->seconds);
-    add_bins(r, "eval_loss_by_position", e->bins, e->n_bins);
+    add_energy(r, &e->energy);
+    add_bins(r, "eval_loss_by_position", e->losses.by_position, e->losses.n_positions);
+    add_bins(r, "eval_loss_by_distance", e->losses.by_distance, e->losses.n_distances);
+    add_sources(r, "eval_loss_by_source", &e->losses);
 }
 
 /* ---- file ---------------------------------------------------------------------------------- */
@@ -240,18 +307,29 @@ static ls_status write_text(ls_record *record, const char *text, size_t bytes)
     return LS_OK;
 }
 
-static void begin_line(ls_record *record)
+static ls_status begin_line(ls_record *record, const ls_record_losses *losses)
 {
+    size_t bytes = LINE_BYTES;
+
+    for (int64_t i = 0; i < losses->n_sources; i++)
+        bytes += strlen(losses->by_source[i].name_json) + SOURCE_BYTES;
+    if (bytes > record->line_bytes) {
+        char *line = realloc(record->line, bytes);
+        if (line == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%s: a line", record->path);
+        record->line = line;
+        record->line_bytes = bytes;
+    }
     record->n_line = 0;
     put(record, "{");
+    return LS_OK;
 }
 
 static ls_status append_line(ls_record *record)
 {
     put(record, "}\n");
-    if (record->n_line >= LINE_BYTES)
-        return LS_FAIL(LS_ERR_INVALID, "%s: a line of %zu bytes; the most is %d", record->path,
-                       record->n_line, LINE_BYTES - 1);
+    if (record->n_line >= record->line_bytes)
+        return LS_FAIL(LS_ERR_INVALID, "%s: a line of %zu bytes; the most is %zu", record->path,
+                       record->n_line, record->line_bytes - 1);
     return write_text(record, record->line, record->n_line);
 }
 
@@ -324,19 +402,20 @@ void ls_record_close(ls_record *record)
 {
     if (record == NULL) return;
     close(record->fd);
+    free(record->line);
     free(record);
 }
 
 ls_status ls_record_step(ls_record *record, const ls_step_record *step)
 {
-    begin_line(record);
+    LS_TRY(begin_line(record, &step->losses));
     put_step(record, step);
     return append_line(record);
 }
 
 ls_status ls_record_eval(ls_record *record, const ls_eval_record *eval)
 {
-    begin_line(record);
+    LS_TRY(begin_line(record, &eval->losses));
     put_eval(record, eval);
     return append_line(record);
 }

@@ -13,15 +13,42 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "phases.h"
 #include "status.h"
 
 /* The lanes of lane_busy_s, in the record's order. */
 #define LS_RECORD_LANES 6
 
 typedef struct ls_record_bin {
-    int64_t from, to; /* positions [from, to) */
+    int64_t from, to; /* positions or distances [from, to) */
     double loss;      /* mean; bins without labels are left out */
 } ls_record_bin;
+
+typedef struct ls_record_source {
+    char *name_json; /* the data set, as a JSON text in quotes */
+    double loss;     /* mean */
+    int64_t labels;  /* 0: not written */
+} ls_record_source;
+
+typedef struct ls_record_losses {
+    const ls_record_bin *by_position, *by_distance;
+    const ls_record_source *by_source;
+    int n_positions, n_distances;
+    int64_t n_sources;
+} ls_record_losses;
+
+/* Joules of a stretch, by rail; NAN: not known.  See power.h. */
+typedef struct ls_record_energy {
+    bool known; /* there is a recorder; else all is null */
+    double joules[LS_RAIL_COUNT];
+    double
+        coverage[LS_RAIL_COUNT]; /* NAN: the rail has no sensor, and is left out of what follows */
+    int method[LS_RAIL_COUNT];
+    double phase_joules[LS_RAIL_COUNT][LS_PHASES_MAX];
+    double phase_seconds[LS_PHASES_MAX];
+    const char *const *phases; /* [n_phases] names */
+    int n_phases;
+} ls_record_energy;
 
 /* One optimizer step.  NaN in a double means "not measured" and is written as null. */
 typedef struct ls_step_record {
@@ -33,14 +60,15 @@ typedef struct ls_step_record {
     bool clipped, skipped;
     double lr, step_s, tokens_per_s;
     double mfu_causal, mfu_megatron, tflops_alst;
+    double flops_model; /* 6 N tokens + 12 H K L pairs; recomputing and padding do not count */
     double lane_busy_s[LS_RECORD_LANES];
     bool has_device;                        /* else copies and device memory are null */
     uint64_t bytes_copy_in, bytes_copy_out; /* between places, since the step before */
     uint64_t peak_bytes_hbm;                /* what the plan reserves there */
     uint64_t peak_bytes_host;               /* largest resident set of the process */
+    ls_record_energy energy;
     const char *kernel_matmul, *kernel_attention;
-    const ls_record_bin *bins;
-    int n_bins;
+    ls_record_losses losses;
 } ls_step_record;
 
 typedef struct ls_eval_record {
@@ -49,8 +77,8 @@ typedef struct ls_eval_record {
     double loss;
     int64_t tokens;
     double seconds;
-    const ls_record_bin *bins;
-    int n_bins;
+    ls_record_energy energy;
+    ls_record_losses losses;
 } ls_eval_record;
 
 typedef struct ls_record ls_record;

@@ -1,0 +1,32 @@
+/* ops.c - the CUDA backend's table, and how its errors are told. */
+#include <cuda_runtime_api.h>
+
+#include "cuda_ops.h"
+
+static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
+{
+    return op == LS_OP_matmul ? ls_cuda_matmul_workspace_bytes(&args->matmul) : 0;
+}
+
+static const char *kernel_name(ls_op op, ls_dtype dtype)
+{
+    (void)dtype;
+    return op == LS_OP_matmul ? "cublaslt" : "plain";
+}
+
+ls_status ls_cuda_fail(int error, const char *what)
+{
+    const cudaError_t code = (cudaError_t)error;
+    (void)cudaGetLastError(); /* told here: the next call starts clean */
+    return LS_FAIL(code == cudaErrorMemoryAllocation ? LS_ERR_NO_MEMORY : LS_ERR_DEVICE,
+                   "%s: %s: %s", what, cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+const ls_ops ls_ops_cuda = {
+    .name = "cuda",
+#define FIELD(name) .name = ls_cuda_##name,
+    LS_OP_LIST(FIELD)
+#undef FIELD
+        .workspace_bytes = workspace_bytes,
+    .kernel_name = kernel_name,
+};

@@ -1,0 +1,676 @@
+/*
+ * device_cuda.c - lanes as streams of an NVIDIA GPU, beside lanes that are threads of the host.
+ *
+ *   GPU lane waits for GPU lane    cudaStreamWaitEvent on the mark of the ticket
+ *   host lane waits for GPU lane   its thread sleeps in cudaEventSynchronize on that mark
+ *   GPU lane waits for host lane   cuStreamWaitValue64 on the lane's counter of finished commands
+ *
+ * A command of a GPU lane has a mark: two events around it, which order others behind it and tell
+ * how long it took.  A lane holds at most WINDOW commands that have not been seen to finish; who
+ * submits more waits for the oldest.  Failures lie with the host's lanes, whose first one stops
+ * both: the counters then jump ahead of every ticket, so that no stream waits for ever.
+ *
+ * Never linked against libcuda: cuStreamWaitValue64 is asked of the runtime, and a machine without
+ * a driver is found out by its version, 0.
+ */
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "clock.h"
+#include "cuda_ops.h"
+#include "device_backend.h"
+#include "host_lanes.h"
+
+#define RELEASED (UINT64_C(1) << 62) /* ahead of every ticket: the wait compares cyclically */
+
+enum {
+    WINDOW = 128,
+    KEEPS_MAX = 8,      /* reservations, and as many attachments */
+    COUNTER_BYTES = 128 /* one cache-line pair for each lane's counter */
+};
+
+typedef CUresult wait_value_function(CUstream stream, CUdeviceptr at, cuuint64_t value,
+                                     unsigned int flags);
+
+/* The events around one command; free once it has been seen to finish and nobody waits for it. */
+typedef struct mark {
+    cudaEvent_t start, end;
+    int lane, users;
+    struct mark *next; /* of all */
+} mark;
+
+typedef struct command {
+    mark *mark;
+    int64_t tag;
+    ls_op op; /* LS_OP_COUNT: a copy */
+    uint64_t bytes;
+} command;
+
+typedef struct gpu_lane {
+    cudaStream_t stream; /* NULL: a lane of the host */
+    uint64_t submitted, retired;
+    command ring[WINDOW];
+    ls_lane_stats stats;
+} gpu_lane;
+
+typedef struct cuda_device {
+    ls_device base;
+    ls_host_lanes *host;
+    pthread_mutex_t mutex; /* guards lanes and marks; held in no call that waits */
+    int n_lanes;
+    gpu_lane lanes[LS_DEVICE_LANES_MAX];
+    mark *marks;
+    char *counters; /* [n_lanes] of COUNTER_BYTES: commands a host lane has finished */
+    bool released;  /* counters are ahead; guarded by the host lanes' mutex */
+    wait_value_function *wait_value;
+    bool reads_host; /* kernels read any host memory, attached or not */
+    void *reserved[KEEPS_MAX], *attached[KEEPS_MAX];
+    int n_reserved, n_attached;
+    ls_device_observer observer; /* set while the lanes are idle */
+    cudaEvent_t origin;          /* passed at origin_ns by the host's clock; NULL: not observed */
+    uint64_t origin_ns;
+} cuda_device;
+
+static cuda_device *cuda_of(const ls_device *device)
+{
+    return (cuda_device *)(uintptr_t)device;
+}
+
+static ls_status check(cudaError_t error, const char *what)
+{
+    return error == cudaSuccess ? LS_OK : ls_cuda_fail((int)error, what);
+}
+
+#define CUDA_TRY(call, what) LS_TRY(check((call), (what)))
+
+/* ---- counters of the host's lanes ---------------------------------------------------------- */
+
+static _Atomic uint64_t *counter_of(const cuda_device *d, int lane)
+{
+    return (_Atomic uint64_t *)(void *)(d->counters + (size_t)lane * COUNTER_BYTES);
+}
+
+/* What the host has written must reach the GPU before the counter does. */
+static void signal_gpu(cuda_device *d, int lane, uint64_t value)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+#if defined(__aarch64__)
+    __asm__ volatile("dmb sy" ::: "memory"); /* the C fence orders for CPUs alone */
+#endif
+    atomic_store_explicit(counter_of(d, lane), value, memory_order_release);
+}
+
+static void on_finished(void *context, int lane, uint64_t ticket)
+{
+    cuda_device *d = context;
+    if (!d->released) signal_gpu(d, lane, ticket);
+}
+
+static void on_failed(void *context)
+{
+    cuda_device *d = context;
+    d->released = true;
+    for (int lane = 0; lane < d->n_lanes; lane++) signal_gpu(d, lane, RELEASED);
+}
+
+/* ---- marks --------------------------------------------------------------------------------- */
+
+static ls_status make_mark(cuda_device *d, mark **made)
+{
+    mark *m = calloc(1, sizeof *m);
+
+    if (m == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "events of a command");
+    ls_status status = check(cudaEventCreateWithFlags(&m->start, cudaEventBlockingSync), "event");
+    if (status == LS_OK)
+        status = check(cudaEventCreateWithFlags(&m->end, cudaEventBlockingSync), "event");
+    if (status != LS_OK) {
+        if (m->start != NULL) cudaEventDestroy(m->start);
+        free(m);
+        return status;
+    }
+    m->next = d->marks;
+    d->marks = m;
+    *made = m;
+    return LS_OK;
+}
+
+/* A mark that nobody uses; the mutex is held. */
+static ls_status take_mark(cuda_device *d, int lane, mark **taken)
+{
+    mark *m = d->marks;
+
+    while (m != NULL && m->users > 0) m = m->next;
+    if (m == NULL) LS_TRY(make_mark(d, &m));
+    m->lane = lane;
+    m->users = 1;
+    *taken = m;
+    return LS_OK;
+}
+
+/* ---- finished commands ---------------------------------------------------------------------- */
+
+/* The GPU's time of a command by the host's clock, when it is known to have ended. */
+static void tell_observer(const cuda_device *d, int lane, const command *c, uint64_t spent_ns)
+{
+    const ls_device_observer *o = &d->observer;
+    float ms = 0.0f;
+
+    if (d->origin == NULL || o->ended == NULL) return;
+    if (cudaEventElapsedTime(&ms, d->origin, c->mark->start) != cudaSuccess) return;
+    const uint64_t began_ns = d->origin_ns + (uint64_t)((double)ms * 1e6);
+    if (o->began != NULL) o->began(o->context, lane, c->tag, began_ns);
+    o->ended(o->context, lane, c->tag, began_ns, began_ns + spent_ns);
+}
+
+/* The oldest command of a lane has finished: count it.  The mutex is held. */
+static void retire_oldest(cuda_device *d, int lane)
+{
+    gpu_lane *l = &d->lanes[lane];
+    const command *c = &l->ring[l->retired % WINDOW];
+    float ms = 0.0f;
+
+    if (cudaEventElapsedTime(&ms, c->mark->start, c->mark->end) != cudaSuccess) ms = 0.0f;
+    const uint64_t ns = (uint64_t)((double)ms * 1e6);
+    l->stats.busy_ns += ns;
+    if (c->op == LS_OP_COUNT) {
+        l->stats.copied_bytes += c->bytes;
+    } else {
+        l->stats.op_ns[c->op] += ns;
+        l->stats.op_calls[c->op]++;
+    }
+    tell_observer(d, lane, c, ns);
+    c->mark->users--;
+    l->retired++;
+}
+
+/* All that have finished by now; the mutex is held. */
+static void retire_ready(cuda_device *d, int lane)
+{
+    gpu_lane *l = &d->lanes[lane];
+
+    while (l->retired < l->submitted &&
+           cudaEventQuery(l->ring[l->retired % WINDOW].mark->end) == cudaSuccess)
+        retire_oldest(d, lane);
+    (void)cudaGetLastError(); /* "not ready" is no error; faults show at waits */
+}
+
+/* The lane's stream has failed: its oldest command that has not finished is to blame. */
+static ls_status fail_lane(cuda_device *d, int lane, cudaError_t error)
+{
+    gpu_lane *l = &d->lanes[lane];
+    char what[64];
+
+    pthread_mutex_lock(&d->mutex);
+    const int64_t tag = l->retired < l->submitted ? l->ring[l->retired % WINDOW].tag : -1;
+    pthread_mutex_unlock(&d->mutex);
+    snprintf(what, sizeof what, "GPU, lane %d", lane);
+    const ls_status status = ls_cuda_fail((int)error, what);
+    ls_host_lanes_fail(d->host, status, tag);
+    return status;
+}
+
+static ls_status await_mark(cuda_device *d, const mark *m)
+{
+    const cudaError_t error = cudaEventSynchronize(m->end);
+    return error == cudaSuccess ? LS_OK : fail_lane(d, m->lane, error);
+}
+
+/* The mark of a ticket, kept for its caller; NULL: it has finished. */
+static mark *keep_mark(cuda_device *d, int lane, uint64_t ticket)
+{
+    gpu_lane *l = &d->lanes[lane];
+    mark *m = NULL;
+
+    pthread_mutex_lock(&d->mutex);
+    assert(ticket <= l->submitted);
+    if (ticket > l->retired) {
+        m = l->ring[(ticket - 1) % WINDOW].mark;
+        m->users++;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return m;
+}
+
+static void release_mark(cuda_device *d, mark *m)
+{
+    pthread_mutex_lock(&d->mutex);
+    m->users--;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static void wait_ticket(ls_device *device, int lane, uint64_t ticket)
+{
+    cuda_device *d = cuda_of(device);
+
+    if (d->lanes[lane].stream == NULL) {
+        ls_host_lanes_wait(d->host, lane, ticket);
+        return;
+    }
+    mark *m = keep_mark(d, lane, ticket);
+    if (m == NULL) return;
+    (void)await_mark(d, m); /* a failure is told by sync */
+    release_mark(d, m);
+}
+
+/* ---- submitting ----------------------------------------------------------------------------- */
+
+/* Room for one more command of the lane. */
+static ls_status make_room(cuda_device *d, int lane)
+{
+    gpu_lane *l = &d->lanes[lane];
+
+    pthread_mutex_lock(&d->mutex);
+    retire_ready(d, lane);
+    const bool full = l->submitted - l->retired == WINDOW;
+    mark *oldest = full ? l->ring[l->retired % WINDOW].mark : NULL;
+    pthread_mutex_unlock(&d->mutex);
+    if (!full) return LS_OK;
+    LS_TRY(await_mark(d, oldest));
+    pthread_mutex_lock(&d->mutex);
+    retire_ready(d, lane);
+    pthread_mutex_unlock(&d->mutex);
+    return LS_OK;
+}
+
+/* Start a command: its mark, and the event before it. */
+static ls_status begin(cuda_device *d, int lane, mark **m)
+{
+    LS_TRY(ls_host_lanes_status(d->host));
+    LS_TRY(make_room(d, lane));
+    pthread_mutex_lock(&d->mutex);
+    ls_status status = take_mark(d, lane, m);
+    pthread_mutex_unlock(&d->mutex);
+    if (status == LS_OK)
+        status = check(cudaEventRecord((*m)->start, d->lanes[lane].stream), "event before a step");
+    return status;
+}
+
+/* It was queued as `status` tells: put it in the ring, or stop the device. */
+static ls_status end(cuda_device *d, int lane, const command *c, ls_status status)
+{
+    gpu_lane *l = &d->lanes[lane];
+
+    if (status == LS_OK)
+        status = check(cudaEventRecord(c->mark->end, l->stream), "event behind a step");
+    if (status != LS_OK) {
+        ls_host_lanes_fail(d->host, status, c->tag);
+        release_mark(d, c->mark);
+        return status;
+    }
+    pthread_mutex_lock(&d->mutex);
+    l->ring[l->submitted % WINDOW] = *c;
+    l->submitted++;
+    pthread_mutex_unlock(&d->mutex);
+    return LS_OK;
+}
+
+static ls_status submit_op(ls_device *device, int lane, int64_t tag, ls_op op,
+                           const ls_op_args *args)
+{
+    cuda_device *d = cuda_of(device);
+    command c = {.tag = tag, .op = op};
+
+    if (d->lanes[lane].stream == NULL) return ls_host_lanes_submit_op(d->host, lane, tag, op, args);
+    LS_TRY(begin(d, lane, &c.mark));
+    return end(d, lane, &c, ls_ops_run(&ls_ops_cuda, op, d->lanes[lane].stream, args));
+}
+
+static ls_status submit_copy(ls_device *device, int lane, int64_t tag, void *to, const void *from,
+                             uint64_t bytes)
+{
+    cuda_device *d = cuda_of(device);
+    command c = {.tag = tag, .op = LS_OP_COUNT, .bytes = bytes};
+    const cudaStream_t stream = d->lanes[lane].stream;
+
+    if (stream == NULL) return ls_host_lanes_submit_copy(d->host, lane, tag, to, from, bytes);
+    LS_TRY(begin(d, lane, &c.mark));
+    return end(d, lane, &c,
+               check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copy"));
+}
+
+static ls_status submit_call(ls_device *device, int lane, int64_t tag, ls_device_call *call,
+                             void *context, int64_t argument)
+{
+    cuda_device *d = cuda_of(device);
+    assert(d->lanes[lane].stream == NULL && "calls run on the host");
+    return ls_host_lanes_submit_call(d->host, lane, tag, call, context, argument);
+}
+
+/* ---- waits across lanes --------------------------------------------------------------------- */
+
+/* context: the device; argument: the mark, whose user this call is. */
+static ls_status await_on_host(void *context, int64_t argument)
+{
+    cuda_device *d = context;
+    mark *m = (mark *)(intptr_t)argument;
+    const ls_status status = await_mark(d, m);
+
+    release_mark(d, m);
+    return status;
+}
+
+/* If a failure drops the call, sync takes the mark back. */
+static ls_status host_waits_for_gpu(cuda_device *d, int lane, int other, uint64_t ticket)
+{
+    mark *m = keep_mark(d, other, ticket);
+    if (m == NULL) return LS_OK;
+    return ls_host_lanes_submit_block(d->host, lane, await_on_host, d, (int64_t)(intptr_t)m);
+}
+
+static ls_status gpu_waits_for_gpu(cuda_device *d, int lane, int other, uint64_t ticket)
+{
+    mark *m = keep_mark(d, other, ticket);
+    if (m == NULL) return LS_OK;
+    const cudaError_t error = cudaStreamWaitEvent(d->lanes[lane].stream, m->end, 0);
+    release_mark(d, m); /* the wait holds on to this record of the event */
+    return check(error, "wait for a lane");
+}
+
+static ls_status gpu_waits_for_host(cuda_device *d, int lane, int other, uint64_t ticket)
+{
+    if (ls_host_lanes_finished(d->host, other) >= ticket) return LS_OK;
+    const CUresult result =
+        d->wait_value((CUstream)d->lanes[lane].stream, (CUdeviceptr)(uintptr_t)counter_of(d, other),
+                      ticket, CU_STREAM_WAIT_VALUE_GEQ);
+    if (result == CUDA_SUCCESS) return LS_OK;
+    return ls_cuda_fail((int)result, "cuStreamWaitValue64"); /* errors are numbered alike */
+}
+
+static ls_status submit_wait(ls_device *device, int lane, int other, uint64_t ticket)
+{
+    cuda_device *d = cuda_of(device);
+    const bool on_gpu = d->lanes[lane].stream != NULL, for_gpu = d->lanes[other].stream != NULL;
+
+    LS_TRY(ls_host_lanes_status(d->host));
+    if (!on_gpu && !for_gpu) return ls_host_lanes_submit_wait(d->host, lane, other, ticket);
+    ls_status status;
+    if (!on_gpu)
+        status = host_waits_for_gpu(d, lane, other, ticket);
+    else if (for_gpu)
+        status = gpu_waits_for_gpu(d, lane, other, ticket);
+    else
+        status = gpu_waits_for_host(d, lane, other, ticket);
+    if (status != LS_OK) ls_host_lanes_fail(d->host, status, -1);
+    return status;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static uint64_t ticket_of(const ls_device *device, int lane)
+{
+    const cuda_device *d = cuda_of(device);
+    return d->lanes[lane].stream != NULL ? d->lanes[lane].submitted
+                                         : ls_host_lanes_ticket(d->host, lane);
+}
+
+/* Ties the GPU's clock to the host's: an event that is seen to pass now. */
+static ls_status find_origin(cuda_device *d)
+{
+    for (int lane = 0; lane < d->n_lanes; lane++) {
+        if (d->lanes[lane].stream == NULL) continue;
+        if (d->origin == NULL)
+            CUDA_TRY(cudaEventCreateWithFlags(&d->origin, cudaEventBlockingSync), "event");
+        CUDA_TRY(cudaEventRecord(d->origin, d->lanes[lane].stream), "event");
+        CUDA_TRY(cudaEventSynchronize(d->origin), "event");
+        d->origin_ns = ls_clock_ns();
+        return LS_OK;
+    }
+    return LS_OK;
+}
+
+/* A trace that cannot be had is no reason to stop: what a failure means shows at the next wait. */
+static void observe(ls_device *device, const ls_device_observer *observer)
+{
+    cuda_device *d = cuda_of(device);
+
+    ls_host_lanes_observe(d->host, observer);
+    pthread_mutex_lock(&d->mutex);
+    d->observer = *observer;
+    if (observer->ended != NULL) (void)find_origin(d);
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static ls_lane_stats read_stats(ls_device *device, int lane)
+{
+    cuda_device *d = cuda_of(device);
+    gpu_lane *l = &d->lanes[lane];
+
+    if (l->stream == NULL) return ls_host_lanes_stats(d->host, lane);
+    pthread_mutex_lock(&d->mutex);
+    retire_ready(d, lane);
+    const ls_lane_stats stats = l->stats;
+    pthread_mutex_unlock(&d->mutex);
+    return stats;
+}
+
+/* The oldest command that has not finished; if all have, the latest. */
+static int64_t read_running(ls_device *device, int lane)
+{
+    cuda_device *d = cuda_of(device);
+    gpu_lane *l = &d->lanes[lane];
+
+    if (l->stream == NULL) return ls_host_lanes_running(d->host, lane);
+    pthread_mutex_lock(&d->mutex);
+    retire_ready(d, lane);
+    const uint64_t at = l->retired < l->submitted ? l->retired : l->submitted - 1;
+    const int64_t tag = l->submitted > 0 ? l->ring[at % WINDOW].tag : -1;
+    pthread_mutex_unlock(&d->mutex);
+    return tag;
+}
+
+/* ---- the end of all that was submitted --------------------------------------------------------
+ */
+
+static void drain_lane(cuda_device *d, int lane)
+{
+    gpu_lane *l = &d->lanes[lane];
+    const cudaError_t error = cudaStreamSynchronize(l->stream);
+
+    pthread_mutex_lock(&d->mutex);
+    retire_ready(d, lane);
+    pthread_mutex_unlock(&d->mutex);
+    if (error != cudaSuccess) (void)fail_lane(d, lane, error);
+    pthread_mutex_lock(&d->mutex);
+    while (l->retired < l->submitted) retire_oldest(d, lane); /* dropped by a failure */
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static ls_status sync_device(ls_device *device, int64_t *failed_tag)
+{
+    cuda_device *d = cuda_of(device);
+
+    for (int lane = 0; lane < d->n_lanes; lane++)
+        if (d->lanes[lane].stream != NULL) drain_lane(d, lane);
+    const ls_status status = ls_host_lanes_sync(d->host, failed_tag);
+    if (status == LS_OK) return LS_OK;
+    /* All is quiet: nobody waits on a counter or a mark. */
+    d->released = false;
+    for (int lane = 0; lane < d->n_lanes; lane++)
+        signal_gpu(d, lane, ls_host_lanes_finished(d->host, lane));
+    for (mark *m = d->marks; m != NULL; m = m->next) m->users = 0;
+    return status;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static ls_status reserve(ls_device *device, uint64_t bytes, void **base)
+{
+    cuda_device *d = cuda_of(device);
+    size_t free_bytes = 0, total_bytes = 0;
+    void *at = NULL;
+
+    assert(d->n_reserved < KEEPS_MAX);
+    const cudaError_t error = cudaMalloc(&at, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        return LS_FAIL(
+            LS_ERR_NO_MEMORY,
+            "GPU memory: %llu bytes asked for, %llu of %llu are free; end what else uses "
+            "the GPU, or plan for less",
+            (unsigned long long)bytes, (unsigned long long)free_bytes,
+            (unsigned long long)total_bytes);
+    }
+    CUDA_TRY(error, "GPU memory");
+    d->reserved[d->n_reserved++] = at;
+    *base = at;
+    return LS_OK;
+}
+
+/* Where the GPU reads the host's page tables, registering is not needed and may not be had (801):
+ * that is told, and no failure. */
+static ls_status attach(ls_device *device, void *base, uint64_t bytes)
+{
+    cuda_device *d = cuda_of(device);
+
+    assert(d->n_attached < KEEPS_MAX);
+    const cudaError_t error = cudaHostRegister(base, bytes, cudaHostRegisterDefault);
+    if (error == cudaSuccess) {
+        d->attached[d->n_attached++] = base;
+        return LS_OK;
+    }
+    if (!d->reads_host) return check(error, "cudaHostRegister");
+    (void)cudaGetLastError();
+    snprintf(d->base.note, sizeof d->base.note,
+             "cudaHostRegister of %llu bytes: %s (%d); the GPU reads host memory all the same",
+             (unsigned long long)bytes, cudaGetErrorName(error), (int)error);
+    return LS_OK;
+}
+
+/* ---- open, close ------------------------------------------------------------------------------
+ */
+
+static void close_device(ls_device *device)
+{
+    cuda_device *d = cuda_of(device);
+    int64_t failed_tag;
+
+    if (d->host != NULL) (void)sync_device(device, &failed_tag); /* nobody asks any more */
+    ls_host_lanes_close(d->host);
+    for (int lane = 0; lane < d->n_lanes; lane++)
+        if (d->lanes[lane].stream != NULL) cudaStreamDestroy(d->lanes[lane].stream);
+    if (d->origin != NULL) cudaEventDestroy(d->origin);
+    while (d->marks != NULL) {
+        mark *m = d->marks;
+        d->marks = m->next;
+        cudaEventDestroy(m->start);
+        cudaEventDestroy(m->end);
+        free(m);
+    }
+    for (int i = 0; i < d->n_attached; i++) cudaHostUnregister(d->attached[i]);
+    for (int i = 0; i < d->n_reserved; i++) cudaFree(d->reserved[i]);
+    if (d->counters != NULL) cudaFreeHost(d->counters);
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+}
+
+static ls_status find_wait_value(cuda_device *d)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+
+    CUDA_TRY(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &function, 12000,
+                                              cudaEnableDefault, &found),
+             "cuStreamWaitValue64");
+    if (found != cudaDriverEntryPointSuccess || function == NULL)
+        return LS_FAIL(LS_ERR_UNSUPPORTED, "the NVIDIA driver has no cuStreamWaitValue64");
+    memcpy(&d->wait_value, &function, sizeof function); /* no such cast in ISO C */
+    return LS_OK;
+}
+
+static int attribute_of(enum cudaDeviceAttr attribute)
+{
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, 0) != cudaSuccess) (void)cudaGetLastError();
+    return value;
+}
+
+ls_status ls_device_probe_cuda(void)
+{
+    int driver = 0, runtime = 0, count = 0;
+
+    CUDA_TRY(cudaDriverGetVersion(&driver), "driver version");
+    if (driver == 0) return LS_FAIL(LS_ERR_UNSUPPORTED, "no NVIDIA driver on this machine");
+    CUDA_TRY(cudaRuntimeGetVersion(&runtime), "runtime version");
+    if (driver / 1000 < runtime / 1000)
+        return LS_FAIL(LS_ERR_UNSUPPORTED,
+                       "the NVIDIA driver knows CUDA %d.%d, this build needs %d.0: a newer driver",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000);
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        (void)cudaGetLastError();
+        return LS_FAIL(LS_ERR_UNSUPPORTED, "the NVIDIA driver shows no GPU: %s",
+                       cudaGetErrorString(error));
+    }
+    const int major = attribute_of(cudaDevAttrComputeCapabilityMajor);
+    const int minor = attribute_of(cudaDevAttrComputeCapabilityMinor);
+    if (major != 9 || minor != 0)
+        return LS_FAIL(LS_ERR_UNSUPPORTED,
+                       "the GPU's compute capability is %d.%d; the kernels are built for 9.0",
+                       major, minor);
+    return LS_OK;
+}
+
+static ls_status open_parts(const ls_device_options *options, cuda_device *d)
+{
+    const ls_lane_listener observer = {on_finished, on_failed, d};
+    const size_t counter_bytes = LS_DEVICE_LANES_MAX * COUNTER_BYTES;
+    void *counters = NULL;
+
+    CUDA_TRY(cudaSetDevice(0), "GPU 0");
+    d->reads_host = attribute_of(cudaDevAttrPageableMemoryAccess) != 0;
+    LS_TRY(find_wait_value(d));
+    LS_TRY(ls_cuda_matmul_open());
+    CUDA_TRY(cudaHostAlloc(&counters, counter_bytes, cudaHostAllocDefault), "counters");
+    memset(counters, 0, counter_bytes);
+    d->counters = counters;
+    for (int lane = 0; lane < d->n_lanes; lane++)
+        if (options->lane_on_gpu[lane])
+            CUDA_TRY(cudaStreamCreateWithFlags(&d->lanes[lane].stream, cudaStreamNonBlocking),
+                     "stream");
+    return ls_host_lanes_open(options, &observer, &d->host);
+}
+
+static const ls_device_backend backend = {
+    .name = "cuda",
+    .ops = &ls_ops_cuda,
+    .close = close_device,
+    .submit_op = submit_op,
+    .submit_copy = submit_copy,
+    .submit_call = submit_call,
+    .submit_wait = submit_wait,
+    .ticket = ticket_of,
+    .sync = sync_device,
+    .wait = wait_ticket,
+    .observe = observe,
+    .stats = read_stats,
+    .running = read_running,
+    .reserve = reserve,
+    .attach = attach,
+};
+
+ls_status ls_device_open_cuda(const ls_device_options *options, ls_device **device)
+{
+    assert(options->n_lanes >= 1 && options->n_lanes <= LS_DEVICE_LANES_MAX);
+    LS_TRY(ls_device_probe_cuda());
+    cuda_device *d = calloc(1, sizeof *d);
+    if (d == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "device of %d lanes", options->n_lanes);
+    d->base.backend = &backend;
+    d->n_lanes = options->n_lanes;
+    pthread_mutex_init(&d->mutex, NULL);
+    const ls_status status = open_parts(options, d);
+    if (status != LS_OK) {
+        close_device(&d->base);
+        return status;
+    }
+    *device = &d->base;
+    return LS_OK;
+}

@@ -1,0 +1,59 @@
+/*
+ * bench_ops.h - what `longspan bench ops` measures: how fast this machine's kernels are, by shape.
+ *
+ *     shapes --> one call at a time, in turns --> table, document, or a profile with the rates
+ *
+ * Products of matrices in the three forms that training has (y = x w^T, dx = dy w, dw = dy^T x), by
+ * their least dimension; attention of the last block of queries, by the length of the sequence;
+ * ops that are bound by memory.  All on every core, from buffers that are warm.
+ *
+ * Layer: engine (uses topology, kernels).  Threads: one bench at a time.
+ */
+#ifndef LS_BENCH_OPS_H
+#define LS_BENCH_OPS_H
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+#include "bench.h"
+#include "ops.h"
+
+#define LS_BENCH_OPS_MAX 64
+
+typedef struct ls_bench_op {
+    ls_op op;
+    char shape[LS_LABEL_BYTES]; /* "2048x512x512 y", "8192 keys of 16384" */
+    double size;                /* what the planner looks its rate up by; 0: it does not */
+    ls_dtype dtype;
+    double flops, bytes; /* of a call; bytes of operands, each once */
+    ls_spread seconds;
+} ls_bench_op;
+
+typedef struct ls_bench_ops {
+    int repetitions, threads;
+    ls_quantity load_average;
+    ls_bench_op rows[LS_BENCH_OPS_MAX];
+    int n_rows;
+} ls_bench_ops;
+
+typedef struct ls_bench_ops_options {
+    int repetitions;      /* 0: LS_BENCH_REPETITIONS */
+    double least_seconds; /* a timing repeats its call until it has lasted so long */
+    int64_t rows_max;     /* of any shape; fewer make the rest smaller too: for tests */
+} ls_bench_ops_options;
+
+/* Measure on the CPU.  LS_ERR_NO_MEMORY, or what an op fails with. */
+ls_status ls_bench_ops_measure(const ls_bench_ops_options *options, ls_bench_ops *bench);
+
+void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file);
+
+/* `ops` of the document, appended to json.  LS_ERR_NO_MEMORY. */
+ls_status ls_bench_ops_to_json(const ls_bench_ops *bench, cJSON *json);
+
+/* The CPU's peak and efficiencies as measured, in bf16 where dtypes differ. */
+void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *cpu);
+
+/* Measure, print to file, save if asked to: as ls_job_bench_links(). */
+ls_status ls_job_bench_ops(const ls_bench_options *options, FILE *file);
+
+#endif

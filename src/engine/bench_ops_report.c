@@ -1,0 +1,226 @@
+/* bench_ops_report.c - measured ops as a table, as a document, in a profile; and the whole job. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_ops.h"
+#include "choices.h"
+#include "json.h"
+#include "text.h"
+#include "topology_report.h"
+
+#define LEAST_SECONDS 0.02
+
+/* ---- table and document -------------------------------------------------------------------- */
+
+void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file)
+{
+    fprintf(file, "%-19s %-5s %-20s %12s %10s %10s  %s\n", "op", "dtype", "shape", "seconds",
+            "GFLOP/s", "GB/s", "kernel");
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        const double seconds = row->seconds.median;
+        char gflops[16] = "-";
+        if (row->flops > 0) snprintf(gflops, sizeof gflops, "%.4g", 1e-9 * row->flops / seconds);
+        fprintf(file, "%-19s %-5s %-20s %12.4g %10s %10.4g  %s\n", ls_op_describe(row->op)->name,
+                ls_dtype_name(row->dtype), row->shape, seconds, gflops, 1e-9 * row->bytes / seconds,
+                ls_ops_cpu.kernel_name(row->op, row->dtype));
+    }
+    fprintf(file, "medians of %d on %d threads\n", bench->repetitions, bench->threads);
+}
+
+static ls_status add_row(const ls_bench_op *op, cJSON *ops)
+{
+    const double seconds = op->seconds.median;
+    cJSON *row = cJSON_CreateObject();
+
+    LS_TRY(ls_json_append(ops, row));
+    LS_TRY(ls_json_add(row, "op", cJSON_CreateString(ls_op_describe(op->op)->name)));
+    LS_TRY(ls_json_add(row, "shape", cJSON_CreateString(op->shape)));
+    LS_TRY(ls_json_add(row, "dtype", cJSON_CreateString(ls_dtype_name(op->dtype))));
+    LS_TRY(
+        ls_json_add(row, "kernel", cJSON_CreateString(ls_ops_cpu.kernel_name(op->op, op->dtype))));
+    LS_TRY(ls_json_add(row, "seconds_median", cJSON_CreateNumber(seconds)));
+    LS_TRY(ls_json_add(row, "seconds_min", cJSON_CreateNumber(op->seconds.least)));
+    LS_TRY(ls_json_add(row, "seconds_max", cJSON_CreateNumber(op->seconds.most)));
+    LS_TRY(
+        ls_json_add(row, "flops_per_s",
+                    op->flops > 0 ? cJSON_CreateNumber(op->flops / seconds) : cJSON_CreateNull()));
+    return ls_json_add(row, "bytes_per_s", cJSON_CreateNumber(op->bytes / seconds));
+}
+
+ls_status ls_bench_ops_to_json(const ls_bench_ops *bench, cJSON *json)
+{
+    cJSON *ops = cJSON_CreateArray();
+
+    LS_TRY(ls_json_add(json, "repetitions", cJSON_CreateNumber(bench->repetitions)));
+    LS_TRY(ls_json_add(json, "threads", cJSON_CreateNumber(bench->threads)));
+    LS_TRY(ls_json_add(json, "load_average",
+                       ls_known(bench->load_average) ? cJSON_CreateNumber(bench->load_average.value)
+                                                     : cJSON_CreateNull()));
+    LS_TRY(ls_json_add(json, "ops", ops));
+    for (int i = 0; i < bench->n_rows; i++) LS_TRY(add_row(&bench->rows[i], ops));
+    return LS_OK;
+}
+
+/* ---- profile ------------------------------------------------------------------------------- */
+
+/* To four digits: a measured rate has no more. */
+static ls_quantity measured(double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.3e", value);
+    return ls_quantity_make(strtod(text, NULL), LS_SOURCE_MEASURED, "profile");
+}
+
+static double best_rate(const ls_bench_ops *bench, ls_dtype dtype)
+{
+    double best = 0;
+
+    for (int i = 0; i < bench->n_rows; i++)
+        if (bench->rows[i].dtype == dtype)
+            best = fmax(best, bench->rows[i].flops / bench->rows[i].seconds.median);
+    return best;
+}
+
+/* All forms of an op at a size: their FLOPs over their time. */
+static double rate_at(const ls_bench_ops *bench, ls_op op, double size)
+{
+    double flops = 0, seconds = 0;
+
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        if (row->op != op || row->size != size || row->dtype != LS_DTYPE_BF16) continue;
+        flops += row->flops;
+        seconds += row->seconds.median;
+    }
+    return flops / seconds;
+}
+
+static bool is_listed(const ls_unit *cpu, const char *op, const char *shape)
+{
+    for (int e = 0; e < cpu->n_efficiencies; e++)
+        if (strcmp(cpu->efficiencies[e].op, op) == 0 &&
+            strcmp(cpu->efficiencies[e].shape, shape) == 0)
+            return true;
+    return false;
+}
+
+void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *cpu)
+{
+    cpu->bf16_flops_per_s = measured(best_rate(bench, LS_DTYPE_BF16));
+    cpu->fp32_flops_per_s = measured(best_rate(bench, LS_DTYPE_F32));
+    cpu->n_efficiencies = 0;
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        const char *name = ls_op_describe(row->op)->name;
+        char shape[LS_NAME_BYTES];
+        snprintf(shape, sizeof shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
+                 row->size);
+        if (row->size == 0 || is_listed(cpu, name, shape)) continue;
+        ls_efficiency *e = &cpu->efficiencies[cpu->n_efficiencies++];
+        snprintf(e->op, sizeof e->op, "%s", name);
+        snprintf(e->shape, sizeof e->shape, "%s", shape);
+        e->fraction = measured(rate_at(bench, row->op, row->size) / cpu->bf16_flops_per_s.value);
+    }
+}
+
+static ls_unit *find_cpu(ls_topology *t)
+{
+    for (int u = 0; u < t->n_units; u++)
+        if (t->units[u].kind == LS_UNIT_CPU) return &t->units[u];
+    return NULL;
+}
+
+static ls_status save(const ls_bench_options *options, const ls_bench_ops *bench,
+                      const ls_topology *machine, ls_profile *profile)
+{
+    char comment[512], name[LS_TEXT_BYTES];
+    const ls_place *host = NULL;
+
+    for (int p = 0; p < machine->n_places && host == NULL; p++)
+        if (machine->places[p].kind == LS_PLACE_HOST) host = &machine->places[p];
+    snprintf(comment, sizeof comment,
+             "# Written by longspan bench ops --save, from profile %s.  measured: timed here, the "
+             "median\n# of %d on %d threads.\n",
+             ls_text_quote(name, sizeof name, profile->name), bench->repetitions, bench->threads);
+    ls_profile_fill(profile, machine, host);
+    ls_unit *cpu = find_cpu(&profile->machine);
+    if (cpu == NULL)
+        return LS_FAIL(LS_ERR_UNSUPPORTED, "%s is not written: this machine's CPU is not known",
+                       options->save);
+    ls_bench_ops_fill(bench, cpu);
+    LS_TRY(ls_profile_name_from(options->save, profile->name));
+    return ls_profile_write(profile, comment, options->save);
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
+static ls_status print_document(const ls_bench_ops *bench, const ls_topology *machine, FILE *file)
+{
+    cJSON *json = cJSON_CreateObject(), *topo = NULL;
+    char *text = NULL;
+
+    ls_status status = ls_topology_to_json(machine, &topo);
+    if (status == LS_OK) status = ls_json_add(json, "machine", topo);
+    if (status == LS_OK) status = ls_bench_ops_to_json(bench, json);
+    if (status == LS_OK && (text = cJSON_PrintUnformatted(json)) == NULL)
+        status = LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's document");
+    if (status == LS_OK) fprintf(file, "%s\n", text);
+    cJSON_free(text);
+    cJSON_Delete(json);
+    return status;
+}
+
+static ls_status report(const ls_bench_options *options, const ls_bench_ops *bench,
+                        const ls_topology *machine, FILE *file)
+{
+    const double load = bench->load_average.value;
+
+    if (ls_known(bench->load_average) && load >= 1 && !options->quiet)
+        fprintf(stderr,
+                "longspan: warning: other programs are running (load %.1f): rates are too low\n",
+                load);
+    if (options->json)
+        LS_TRY(print_document(bench, machine, file));
+    else
+        ls_bench_ops_print(bench, file);
+    if (fflush(file) != 0 || ferror(file))
+        return LS_FAIL(LS_ERR_IO, "writing the benchmark's results: %s", strerror(errno));
+    return LS_OK;
+}
+
+static ls_status run(const ls_bench_options *options, ls_topology *machine, ls_profile *profile,
+                     const char *reason, FILE *file)
+{
+    const ls_bench_ops_options ops = {.repetitions = options->repetitions,
+                                      .least_seconds = LEAST_SECONDS};
+    ls_bench_ops *bench = malloc(sizeof *bench);
+
+    if (bench == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's results");
+    ls_status status = ls_profile_merge(profile, reason, machine);
+    if (status == LS_OK) status = ls_bench_ops_measure(&ops, bench);
+    if (status == LS_OK) status = report(options, bench, machine, file);
+    if (status == LS_OK && options->save != NULL) status = save(options, bench, machine, profile);
+    free(bench);
+    return status;
+}
+
+ls_status ls_job_bench_ops(const ls_bench_options *options, FILE *file)
+{
+    const bool choose = strcmp(options->hardware, "auto") == 0;
+    char reason[LS_REASON_BYTES] = "";
+    ls_topology *machine;
+    ls_profile *profile = NULL;
+
+    if (options->save != NULL) LS_TRY(ls_profile_check_target(options->save));
+    LS_TRY(ls_topology_discover(NULL, &machine));
+    ls_status status = choose ? ls_profile_choose(machine, &profile, reason, sizeof reason)
+                              : ls_profile_read(options->hardware, &profile);
+    if (status == LS_OK) status = run(options, machine, profile, choose ? reason : NULL, file);
+    ls_profile_free(profile);
+    ls_topology_free(machine);
+    return status;
+}

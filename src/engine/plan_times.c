@@ -1,0 +1,78 @@
+/* plan_times.c - a plan's step on the clock of its machine, and the table of it. */
+#include "plan_times.h"
+
+#include <string.h>
+
+#include "plan_report.h"
+#include "text.h"
+
+#define BAR_COLUMNS 40
+#define DAY_S       86400.0
+#define JOB_HOURS   12 /* a common limit of batch queues */
+
+/* Model FLOPs with attention over all pairs, as if it were not causal. */
+static double count_dense_model(const ls_run_config *c, const ls_decoder_options *o)
+{
+    const ls_decoder_shape *s = &o->shape;
+    const double sequences = (double)(c->sequences * c->accumulate);
+    const double n = (double)c->sequence_tokens;
+
+    return 6.0 * (double)ls_decoder_matmul_params(s) * sequences * n +
+           12.0 * (double)(s->H * s->K * s->L) * sequences * n * n;
+}
+
+ls_status ls_plan_times_make(const ls_plan_report *r, const ls_decoder_options *options,
+                             ls_plan_times *times)
+{
+    const bool on_gpu = r->hardware->has_device && !r->hardware->emulated;
+    const ls_cost_model model = ls_cost_model_make(r->hardware->topology, on_gpu, options->dtype);
+    const double dense = count_dense_model(r->config, options);
+    ls_plan_times made = {.tokens_per_s = 0};
+
+    memcpy(made.why_unknown, model.why_unknown, sizeof made.why_unknown);
+    if (made.why_unknown[0] == '\0') {
+        LS_TRY(ls_simulate(r->plan, &model, NULL, NULL, &made.simulation));
+        const double step_s = made.simulation.step_s;
+        made.tokens_per_s = (double)r->tokens / step_s;
+        made.mfu_causal = r->flops_model / (step_s * model.peak_flops_per_s);
+        made.mfu_megatron = dense / (step_s * model.peak_flops_per_s);
+        made.tflops_alst = 1e-12 * dense * 8.0 / 6.0 / step_s;
+    }
+    *times = made;
+    return LS_OK;
+}
+
+/* ---- table --------------------------------------------------------------------------------- */
+
+static void print_lane(const char *name, double seconds, double step_s, FILE *file)
+{
+    const double share = seconds / step_s;
+    const int columns = (int)(share * BAR_COLUMNS + 0.5);
+
+    fprintf(file, "  %-10s %10.4g s %6.1f%%  ", name, seconds, 100.0 * share);
+    for (int i = 0; i < columns; i++) fputc('#', file);
+    fputc('\n', file);
+}
+
+void ls_plan_times_print(const ls_plan_report *r, FILE *file)
+{
+    const ls_plan_times *t = &r->times;
+    const ls_simulation *s = &t->simulation;
+    char day[LS_TEXT_BYTES];
+
+    if (t->why_unknown[0] != '\0') {
+        fprintf(file, "time: not known: %s\n", t->why_unknown);
+        return;
+    }
+    fprintf(file, "time: %.4g s per step (simulated), %.1f%% above its lower bound, which is %s\n",
+            s->step_s, 100.0 * (s->step_s / s->lower_bound_s - 1.0), s->bound_by);
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        if (s->lane_busy_s[lane] > 0)
+            print_lane(ls_lane_name((ls_lane)lane), s->lane_busy_s[lane], s->step_s, file);
+    fprintf(file,
+            "%.4g tokens/s, %s tokens a day, %.0f sequences in %d hours; MFU %.1f%% causal, %.1f%% "
+            "megatron, %.4g TFLOP/s alst\n",
+            t->tokens_per_s, ls_text_count(day, sizeof day, (int64_t)(t->tokens_per_s * DAY_S)),
+            3600.0 * JOB_HOURS / s->step_s * (double)(r->config->sequences * r->config->accumulate),
+            JOB_HOURS, 100.0 * t->mfu_causal, 100.0 * t->mfu_megatron, t->tflops_alst);
+}

@@ -1,0 +1,32 @@
+/*
+ * plan_times.h - how long a step of a plan would take, by simulation on the figures of its machine.
+ *
+ * Layer: engine.  Threads: plain data.
+ */
+#ifndef LS_PLAN_TIMES_H
+#define LS_PLAN_TIMES_H
+
+#include <stdio.h>
+
+#include "decoder.h"
+#include "simulate.h"
+
+struct ls_plan_report;
+
+typedef struct ls_plan_times {
+    char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the rest is known */
+    ls_simulation simulation;
+    double tokens_per_s;
+    double mfu_causal, mfu_megatron; /* of the peak that the profile states */
+    double tflops_alst;              /* forward twice, attention as if not causal */
+} ls_plan_times;
+
+/* Simulate the step of a report's plan.  LS_ERR_NO_MEMORY. */
+ls_status ls_plan_times_make(const struct ls_plan_report *report, const ls_decoder_options *options,
+                             ls_plan_times *times);
+
+/* Seconds by lane with bars, what bounds the step, what that makes in a day; or why none is known.
+ */
+void ls_plan_times_print(const struct ls_plan_report *report, FILE *file);
+
+#endif

@@ -1,0 +1,319 @@
+/* cost.c - rates of a machine, and steps timed by them. */
+#include "cost.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What starting a kernel costs on a stream that is never empty, and handing work to a thread.
+ * Assumed: profiles have no figure of it. */
+#define LAUNCH_LATENCY_S 3e-6
+
+const char *ls_resource_name(ls_resource resource)
+{
+    static const char *const names[LS_RESOURCE_COUNT] = {"hbm",      "host", "link_in",
+                                                         "link_out", "link", "disk"};
+    assert(resource >= 0 && resource < LS_RESOURCE_COUNT);
+    return names[resource];
+}
+
+/* ---- curves -------------------------------------------------------------------------------- */
+
+double ls_rate_curve_at(const ls_rate_curve *c, double size)
+{
+    int i = 0;
+
+    assert(c->n > 0);
+    while (i < c->n && c->sizes[i] < size) i++;
+    if (i == 0) return c->flops_per_s[0];
+    if (i == c->n) return c->flops_per_s[c->n - 1];
+    const double along = log(size / c->sizes[i - 1]) / log(c->sizes[i] / c->sizes[i - 1]);
+    return c->flops_per_s[i - 1] + along * (c->flops_per_s[i] - c->flops_per_s[i - 1]);
+}
+
+/* "causal-32k" -> 32768, "4096" -> 4096; "large" -> 0, a rate for any size. */
+static double parse_size(const char *shape)
+{
+    const char *digits = strrchr(shape, '-');
+    char *end;
+
+    digits = digits != NULL ? digits + 1 : shape;
+    const double number = strtod(digits, &end);
+    if (end == digits || number <= 0) return 0;
+    if (*end == 'k') return 1024 * number;
+    if (*end == 'M') return 1024 * 1024 * number;
+    return number;
+}
+
+/* Keep sizes ascending; a point of the same size is replaced. */
+static void add_point(ls_rate_curve *c, double size, double flops_per_s)
+{
+    int i = 0;
+
+    while (i < c->n && c->sizes[i] < size) i++;
+    if (i == c->n || c->sizes[i] != size) {
+        if (c->n == LS_COST_POINTS_MAX) return;
+        for (int j = c->n++; j > i; j--) {
+            c->sizes[j] = c->sizes[j - 1];
+            c->flops_per_s[j] = c->flops_per_s[j - 1];
+        }
+    }
+    c->sizes[i] = size;
+    c->flops_per_s[i] = flops_per_s;
+}
+
+static const char *const rate_ops[LS_RATE_COUNT] = {
+    [LS_RATE_MATMUL] = "matmul",
+    [LS_RATE_ATTENTION_FORWARD] = "attention_forward",
+    [LS_RATE_ATTENTION_BACKWARD] = "attention_backward",
+};
+
+static ls_rate_curve read_curve(const ls_unit *unit, ls_rate rate, double peak)
+{
+    ls_rate_curve curve = {.n = 0};
+
+    for (int e = 0; e < unit->n_efficiencies; e++) {
+        const ls_efficiency *efficiency = &unit->efficiencies[e];
+        if (strcmp(efficiency->op, rate_ops[rate]) == 0 && ls_known(efficiency->fraction))
+            add_point(&curve, fmax(parse_size(efficiency->shape), 1.0),
+                      peak * efficiency->fraction.value);
+    }
+    return curve;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+static double known_or(ls_quantity quantity, double otherwise)
+{
+    return ls_known(quantity) && quantity.value > 0 ? quantity.value : otherwise;
+}
+
+static void miss(ls_cost_model *model, const char *unit, const char *what)
+{
+    if (model->why_unknown[0] != '\0') return;
+    snprintf(model->why_unknown, sizeof model->why_unknown, "%s: %s is not known", unit, what);
+}
+
+static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model)
+{
+    const ls_quantity peak =
+        dtype == LS_DTYPE_BF16 ? unit->bf16_flops_per_s : unit->fp32_flops_per_s;
+
+    model->peak_flops_per_s = known_or(peak, 0);
+    if (model->peak_flops_per_s == 0)
+        miss(model, unit->name, dtype == LS_DTYPE_BF16 ? "bf16_flops_per_s" : "fp32_flops_per_s");
+    for (int rate = 0; rate < LS_RATE_COUNT; rate++) {
+        model->rates[rate] = read_curve(unit, (ls_rate)rate, model->peak_flops_per_s);
+        char what[64];
+        snprintf(what, sizeof what, "efficiency of %s", rate_ops[rate]);
+        if (model->rates[rate].n == 0) miss(model, unit->name, what);
+    }
+}
+
+/* The memory of the unit's own, then the nearest host memory. */
+static const ls_place *find_host(const ls_topology *machine, const ls_unit *unit)
+{
+    const ls_place *host = NULL;
+
+    if (ls_known(unit->host_node))
+        host = ls_topology_find_host(machine, (int)unit->host_node.value);
+    for (int p = 0; host == NULL && p < machine->n_places; p++)
+        if (machine->places[p].kind == LS_PLACE_HOST) host = &machine->places[p];
+    return host;
+}
+
+static void read_link(const ls_link *link, ls_cost_model *model)
+{
+    model->bytes_per_s[LS_RESOURCE_LINK_IN] = link->bytes_per_s.value;
+    model->bytes_per_s[LS_RESOURCE_LINK_OUT] =
+        known_or(link->reverse_bytes_per_s, link->bytes_per_s.value);
+    model->bytes_per_s[LS_RESOURCE_LINK] =
+        known_or(link->both_bytes_per_s, model->bytes_per_s[LS_RESOURCE_LINK_IN] +
+                                             model->bytes_per_s[LS_RESOURCE_LINK_OUT]);
+    model->in_place_bytes_per_s = known_or(link->read_bytes_per_s, link->bytes_per_s.value);
+    model->copy_latency_s = 1e-9 * known_or(link->latency_ns, 0);
+}
+
+/* What copies alone are known to move, memory can give: a triad of all cores is often less. */
+static double at_least_the_link(double host, const ls_cost_model *model)
+{
+    for (ls_resource r = LS_RESOURCE_LINK_IN; r <= LS_RESOURCE_LINK; r++)
+        if (model->bytes_per_s[r] > host) host = model->bytes_per_s[r];
+    return host;
+}
+
+static void read_device(const ls_topology *machine, const ls_place *host, ls_cost_model *model)
+{
+    const ls_place *memory = ls_topology_find_device_memory(machine);
+    const ls_link *link =
+        memory != NULL ? ls_topology_find_link(machine, host->name, memory->name) : NULL;
+
+    if (memory == NULL || !ls_known(memory->read_bytes_per_s)) {
+        miss(model, "hbm", "read_bytes_per_s");
+        return;
+    }
+    model->bytes_per_s[LS_RESOURCE_HBM] = memory->read_bytes_per_s.value;
+    if (link == NULL || !ls_known(link->bytes_per_s)) {
+        miss(model, host->name, "bytes_per_s of the link to the GPU");
+        return;
+    }
+    read_link(link, model);
+    model->bytes_per_s[LS_RESOURCE_HOST] =
+        at_least_the_link(model->bytes_per_s[LS_RESOURCE_HOST], model);
+}
+
+/* Device memory carved from host memory: its bytes are the host's, its link is throttled. */
+static void read_emulated_device(const ls_topology *machine, const ls_place *host,
+                                 ls_cost_model *model)
+{
+    const ls_place *memory = ls_topology_find_device_memory(machine);
+    const ls_link *link = memory != NULL && memory->emulated
+                              ? ls_topology_find_link(machine, host->name, memory->name)
+                              : NULL;
+
+    if (link != NULL && ls_known(link->bytes_per_s)) read_link(link, model);
+}
+
+ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype)
+{
+    ls_cost_model model = {.has_device = has_device, .launch_latency_s = LAUNCH_LATENCY_S};
+    const ls_unit *cpu = ls_topology_find_unit(machine, LS_UNIT_CPU);
+    const ls_unit *unit = has_device ? ls_topology_find_unit(machine, LS_UNIT_GPU) : cpu;
+
+    for (int r = 0; r < LS_RESOURCE_COUNT; r++) model.bytes_per_s[r] = INFINITY;
+    if (unit == NULL) {
+        miss(&model, has_device ? "gpu" : "cpu", "the unit that computes");
+        return model;
+    }
+    read_rates(unit, dtype, &model);
+    const ls_place *host = find_host(machine, unit);
+    if (host == NULL || !ls_known(host->read_bytes_per_s)) {
+        miss(&model, host != NULL ? host->name : "host", "read_bytes_per_s");
+        return model;
+    }
+    model.host_lane_bytes_per_s = host->read_bytes_per_s.value;
+    model.bytes_per_s[LS_RESOURCE_HOST] = host->read_bytes_per_s.value;
+    if (has_device)
+        read_device(machine, host, &model);
+    else
+        read_emulated_device(machine, host, &model);
+    return model;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static double least(int64_t a, int64_t b, int64_t c)
+{
+    const int64_t ab = a < b ? a : b;
+    return (double)(ab < c ? ab : c);
+}
+
+/* Seconds of arithmetic; ops that do little per byte have none of their own. */
+static double arithmetic_seconds(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+{
+    const ls_op_args *args = &plan->args[step->args];
+    ls_rate rate;
+    double size;
+
+    switch (step->op) {
+    case LS_OP_matmul:
+        rate = LS_RATE_MATMUL;
+        size = least(args->matmul.M, args->matmul.N, args->matmul.K);
+        break;
+    case LS_OP_attention_forward:
+        rate = LS_RATE_ATTENTION_FORWARD;
+        size = (double)(args->attention_forward.q_start + args->attention_forward.N);
+        break;
+    case LS_OP_attention_backward:
+        rate = LS_RATE_ATTENTION_BACKWARD;
+        size = (double)(args->attention_backward.q_start + args->attention_backward.N);
+        break;
+    default: return 0;
+    }
+    return step->flops / ls_rate_curve_at(&m->rates[rate], size);
+}
+
+/* Bytes of operands at a place. */
+static double operand_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place)
+{
+    double bytes = 0;
+
+    for (int32_t o = 0; o < step->n_operands; o++) {
+        const ls_step_operand *operand = &plan->operands[step->first_operand + o];
+        if (operand->span.arena < 0 || plan->arenas[operand->span.arena].place != place) continue;
+        bytes += (double)operand->span.bytes * (operand->access == LS_ACCESS_READ_WRITE ? 2 : 1);
+    }
+    return bytes;
+}
+
+static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_step_cost *cost)
+{
+    cost->bytes[resource] += bytes;
+    cost->seconds = fmax(cost->seconds, cost->bytes[resource] / m->bytes_per_s[resource]);
+}
+
+/* Memory at a place; without a device of its own all is the host's. */
+static void take_memory(const ls_cost_model *m, ls_place_kind place, double bytes,
+                        ls_step_cost *cost)
+{
+    const bool on_device = place == LS_PLACE_HBM && m->has_device;
+    take(m, on_device ? LS_RESOURCE_HBM : LS_RESOURCE_HOST, bytes, cost);
+}
+
+static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+{
+    const double bytes = (double)step->bytes / 2;
+    ls_step_cost cost = {.seconds = 0};
+
+    take_memory(m, LS_PLACE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
+    take_memory(m, LS_PLACE_HOST, operand_bytes(plan, step, LS_PLACE_HOST), &cost);
+    if (step->lane == LS_LANE_COPY_IN) take(m, LS_RESOURCE_LINK_IN, bytes, &cost);
+    if (step->lane == LS_LANE_COPY_OUT) take(m, LS_RESOURCE_LINK_OUT, bytes, &cost);
+    if (step->lane == LS_LANE_COPY_IN || step->lane == LS_LANE_COPY_OUT)
+        take(m, LS_RESOURCE_LINK, bytes, &cost);
+    cost.seconds += m->copy_latency_s + m->launch_latency_s;
+    return cost;
+}
+
+static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+{
+    const double hbm = operand_bytes(plan, step, LS_PLACE_HBM);
+    const double host = operand_bytes(plan, step, LS_PLACE_HOST);
+    ls_step_cost cost = {.seconds = arithmetic_seconds(m, plan, step)};
+
+    take_memory(m, LS_PLACE_HBM, hbm, &cost);
+    take_memory(m, LS_PLACE_HOST, host, &cost);
+    if (m->has_device && host > 0) {
+        take(m, LS_RESOURCE_LINK_IN, host, &cost);
+        cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
+    }
+    cost.seconds += m->launch_latency_s;
+    return cost;
+}
+
+/* The optimizer, norms, losses, batches, checkpoints. */
+static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_plan *plan,
+                                      const ls_step *step)
+{
+    const double host = operand_bytes(plan, step, LS_PLACE_HOST);
+    ls_step_cost cost = {.seconds = host / m->host_lane_bytes_per_s};
+
+    take(m, LS_RESOURCE_HOST, host, &cost);
+    if (step->lane == LS_LANE_DISK_IN || step->lane == LS_LANE_DISK_OUT)
+        take(m, LS_RESOURCE_DISK, host, &cost);
+    cost.seconds += m->launch_latency_s;
+    return cost;
+}
+
+ls_step_cost ls_cost_of(const ls_cost_model *m, const ls_plan *plan, int64_t index)
+{
+    const ls_step *step = &plan->steps[index];
+
+    assert(m->why_unknown[0] == '\0');
+    if (step->kind == LS_CALL_COPY) return cost_of_copy(m, plan, step);
+    if (step->lane == LS_LANE_COMPUTE && step->kind == LS_CALL_OP) return cost_of_op(m, plan, step);
+    return cost_of_host_work(m, plan, step);
+}

@@ -1,0 +1,83 @@
+/*
+ * cost.h - how long a step takes on a machine, and which shared resources it uses meanwhile.
+ *
+ * A step that runs alone takes a latency, and then as long as the slowest of its parts: arithmetic
+ * at the rate the unit reaches for this op and shape, and bytes at the rate of each resource that
+ * they pass.  Every rate is a figure of the machine (topology.h); one that nobody told and that a
+ * plan needs makes its time unknown.
+ *
+ *   op on a GPU       arithmetic | hbm bytes | host bytes read in place over the link
+ *   op on the CPU     arithmetic | host bytes
+ *   copy              link one way, link both ways together, memory at both ends
+ *   host work         host bytes
+ *
+ * Layer: plan (uses topology, model).  Threads: plain data.
+ */
+#ifndef LS_COST_H
+#define LS_COST_H
+
+#include "plan.h"
+#include "topology.h"
+
+/* What several lanes may want at once. */
+typedef enum ls_resource {
+    LS_RESOURCE_HBM = 0,  /* device memory */
+    LS_RESOURCE_HOST,     /* host memory: copies, the optimizer, kernels that read it in place */
+    LS_RESOURCE_LINK_IN,  /* host to device */
+    LS_RESOURCE_LINK_OUT, /* device to host */
+    LS_RESOURCE_LINK,     /* both ways together */
+    LS_RESOURCE_DISK,
+    LS_RESOURCE_COUNT
+} ls_resource;
+
+/* "hbm", "host", "link_in", ...; never NULL. */
+const char *ls_resource_name(ls_resource resource);
+
+#define LS_COST_POINTS_MAX 16
+#define LS_COST_WHY_BYTES  160
+
+/* Arithmetic that an op reaches, by a size of its shape: between points linear in log(size), beyond
+ * them as at the last one. */
+typedef struct ls_rate_curve {
+    double sizes[LS_COST_POINTS_MAX], flops_per_s[LS_COST_POINTS_MAX]; /* sizes ascend */
+    int n;                                                             /* 0: unknown */
+} ls_rate_curve;
+
+double ls_rate_curve_at(const ls_rate_curve *curve, double size);
+
+typedef enum ls_rate {
+    LS_RATE_MATMUL = 0,         /* by its least dimension */
+    LS_RATE_ATTENTION_FORWARD,  /* by the keys of the sequence up to the block's end */
+    LS_RATE_ATTENTION_BACKWARD, /* the same */
+    LS_RATE_COUNT
+} ls_rate;
+
+typedef struct ls_cost_model {
+    ls_rate_curve rates[LS_RATE_COUNT];
+    double peak_flops_per_s;               /* of the unit that computes, for the run's dtype */
+    double bytes_per_s[LS_RESOURCE_COUNT]; /* INFINITY: no limit is known, none is applied */
+    double in_place_bytes_per_s;           /* kernels on host memory over the link */
+    double host_lane_bytes_per_s;          /* host work alone */
+    double copy_latency_s, launch_latency_s;
+    bool has_device;
+    char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the model is complete */
+} ls_cost_model;
+
+/*
+ * Gather the rates of the unit that would compute.
+ *
+ *   has_device  a GPU computes (real, or as its profile describes it); else the CPU, whose device
+ *               memory, if there is any, is emulated: carved from host memory, behind its link
+ *   dtype       of weights and activations
+ */
+ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype);
+
+/* What one step costs when it runs alone. */
+typedef struct ls_step_cost {
+    double seconds;                  /* latency included */
+    double bytes[LS_RESOURCE_COUNT]; /* that pass each resource */
+} ls_step_cost;
+
+ls_step_cost ls_cost_of(const ls_cost_model *model, const ls_plan *plan, int64_t step);
+
+#endif

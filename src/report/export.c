@@ -1,0 +1,246 @@
+/* export.c - the tables' lines, their schema, and what a reader must know. */
+#include "export.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "export_schema.h"
+#include "json.h"
+#include "summary.h"
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
+/* Behind a comma, but for the first of a line. */
+static void put_text(FILE *f, bool first, const char *text)
+{
+    const bool quoted = strpbrk(text, ",\"\n\r") != NULL;
+
+    if (!first) fputc(',', f);
+    if (quoted) fputc('"', f);
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '"') fputc('"', f);
+        fputc(*c == '\n' || *c == '\r' ? ' ' : *c, f);
+    }
+    if (quoted) fputc('"', f);
+}
+
+static void put_whole(FILE *f, bool first, int64_t value)
+{
+    fprintf(f, "%s%" PRId64, first ? "" : ",", value);
+}
+
+/* Empty if it is not finite. */
+static void put_real(FILE *f, double value)
+{
+    char text[40] = "";
+
+    if (isfinite(value)) snprintf(text, sizeof text, "%.15g", value);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == ',') *c = '.'; /* some locales' decimal point */
+    fprintf(f, ",%s", text);
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static void put_run(FILE *f, int number, const ls_run_summary *run)
+{
+    static const char *const texts[] = {"version", "started", "hardware", "machine.cpu"};
+    static const char *const numbers[] = {"machine.cores", "machine.memory_bytes",
+                                          "machine.page_bytes"};
+    static const char *const sizes[] = {"model.parameters", "config.sequence.tokens",
+                                        "config.batch.sequences", "config.batch.accumulate"};
+    static const char *const choices[] = {"config.precision", "plan.save", "build.matmul",
+                                          "build.attention"};
+    const ls_run_data *d = run->data;
+
+    put_whole(f, true, number);
+    put_text(f, false, d->label);
+    for (int i = 0; i < 4; i++) put_text(f, false, ls_run_data_text(d, texts[i]));
+    for (int i = 0; i < 3; i++) put_real(f, ls_run_data_number(d, numbers[i]));
+    put_text(f, false, ls_run_data_text(d, "model.config.model_type"));
+    for (int i = 0; i < 4; i++) put_real(f, ls_run_data_number(d, sizes[i]));
+    for (int i = 0; i < 4; i++) put_text(f, false, ls_run_data_text(d, choices[i]));
+    put_real(f, ls_run_data_number(d, "power.samples_hz"));
+    fputc('\n', f);
+}
+
+static void put_runs(FILE *f, int number, const ls_run_summary *run)
+{
+    put_run(f, number, run);
+}
+
+static void put_steps(FILE *f, int number, const ls_run_summary *run)
+{
+    for (int64_t i = 0; i < run->data->n_steps; i++) {
+        const ls_run_step *s = &run->data->steps[i];
+        const double reals[] = {s->tokens,       s->pairs,       s->loss,
+                                s->grad_norm,    s->lr,          s->step_s,
+                                s->tokens_per_s, s->flops_model, s->mfu_causal,
+                                s->mfu_megatron, s->tflops_alst, s->predicted_step_s};
+        put_whole(f, true, number);
+        put_whole(f, false, s->step);
+        put_whole(f, false, s->attempt);
+        for (size_t r = 0; r < sizeof reals / sizeof reals[0]; r++) put_real(f, reals[r]);
+        for (int lane = 0; lane < LS_RUN_LANES; lane++) put_real(f, s->lane_busy_s[lane]);
+        put_real(f, s->bytes_in);
+        put_real(f, s->bytes_out);
+        put_real(f, s->peak_host);
+        put_real(f, s->peak_hbm);
+        for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++) put_real(f, s->joules[rail]);
+        fputc('\n', f);
+    }
+}
+
+static void put_evals(FILE *f, int number, const ls_run_summary *run)
+{
+    for (int64_t i = 0; i < run->data->n_evals; i++) {
+        const ls_run_eval *e = &run->data->evals[i];
+        put_whole(f, true, number);
+        put_whole(f, false, e->step);
+        put_real(f, e->loss);
+        put_real(f, e->tokens);
+        put_real(f, e->seconds);
+        fputc('\n', f);
+    }
+}
+
+static void put_positions(FILE *f, int number, const ls_run_summary *run)
+{
+    for (int64_t i = 0; i < run->data->n_bins; i++) {
+        const ls_run_bin *b = &run->data->bins[i];
+        put_whole(f, true, number);
+        put_real(f, b->from);
+        put_real(f, b->to);
+        put_real(f, b->loss);
+        fputc('\n', f);
+    }
+}
+
+static void put_power(FILE *f, int number, const ls_run_summary *run)
+{
+    const ls_run_data *d = run->data;
+
+    for (int64_t i = 0; i < d->n_samples; i++) {
+        const ls_run_sample *s = &d->samples[i];
+        for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++) {
+            if (!isfinite(s->watts[rail])) continue;
+            put_whole(f, true, number);
+            put_real(f, s->time_s);
+            put_text(f, false, s->phase >= 0 ? d->phases[s->phase] : "");
+            put_text(f, false, ls_rail_name(rail));
+            put_real(f, s->watts[rail]);
+            fputc('\n', f);
+        }
+    }
+}
+
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text != NULL ? text : "";
+}
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+}
+
+static void put_sensors(FILE *f, int number, const ls_run_summary *run)
+{
+    static const char *const texts[] = {"id", "rail", "kind", "method", "unit"};
+    static const char *const numbers[] = {"scale", "window_s", "update_period_s", "wrap_joules"};
+    const cJSON *sensor;
+
+    if (run->data->run == NULL) return;
+    cJSON_ArrayForEach(sensor, ls_json_find_path(run->data->run, "power.sensors"))
+    {
+        put_whole(f, true, number);
+        for (int i = 0; i < 5; i++) put_text(f, false, text_of(sensor, texts[i]));
+        for (int i = 0; i < 4; i++) put_real(f, number_of(sensor, numbers[i]));
+        put_text(f, false, text_of(sensor, "contains"));
+        put_text(f, false, text_of(sensor, "source"));
+        fputc('\n', f);
+    }
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+static ls_status open_file(const char *directory, const char *name, FILE **file)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    *file = fopen(path, "we");
+    return *file != NULL ? LS_OK : LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+static ls_status close_file(const char *directory, const char *name, FILE *file)
+{
+    const bool failed = ferror(file) != 0;
+
+    if (fclose(file) == 0 && !failed) return LS_OK;
+    return LS_FAIL(LS_ERR_IO, "%s/%s: cannot write: %s", directory, name, strerror(errno));
+}
+
+static ls_status write_table(const char *directory, int table, const ls_run_summary *runs,
+                             int n_runs)
+{
+    static void (*const put[LS_TABLES])(FILE *, int, const ls_run_summary *) = {
+        put_runs, put_steps, put_evals, put_positions, put_power, put_sensors};
+    const ls_table *t = &ls_tables[table];
+    char name[64];
+    FILE *file;
+
+    snprintf(name, sizeof name, "%s.csv", t->name);
+    LS_TRY(open_file(directory, name, &file));
+    for (int c = 0; c < t->n_columns; c++) put_text(file, c == 0, t->columns[c].name);
+    fputc('\n', file);
+    for (int r = 0; r < n_runs; r++) put[table](file, r + 1, &runs[r]);
+    return close_file(directory, name, file);
+}
+
+static void put_readme(FILE *f, const ls_run_summary *runs, int n_runs, const char *version)
+{
+    fprintf(f,
+            "# Training runs of longspan %s\n\nTables as CSV (UTF-8, a header, empty cells where "
+            "nothing was measured); their columns as JSON Schema in `schema.json`. Check the set "
+            "with `longspan report --validate DIR`.\n\nEnergy: rails overlap. `module` holds `gpu` "
+            "and `grace`, `grace` holds `cpu` and `sysio`, `gpu` holds `gpu_memory`: never add "
+            "them. On an x86 host `cpu` is the processor packages and `dram` lies beside it. What "
+            "each sensor contains is in `sensors.csv`. Nothing is estimated.\n\n## Runs\n\n",
+            version);
+    for (int r = 0; r < n_runs; r++)
+        fprintf(f, "%d. `%s`: %s, %s, profile %s, %lld steps\n", r + 1, runs[r].data->label,
+                ls_run_data_text(runs[r].data, "machine.cpu"),
+                ls_run_data_text(runs[r].data, "model.config.model_type"),
+                ls_run_data_text(runs[r].data, "hardware"), (long long)runs[r].steps);
+    for (int t = 0; t < LS_TABLES; t++) {
+        fprintf(f, "\n## %s.csv\n\n%s\n\n| column | unit | |\n|---|---|---|\n", ls_tables[t].name,
+                ls_tables[t].about);
+        for (int c = 0; c < ls_tables[t].n_columns; c++)
+            fprintf(f, "| %s | %s | %s |\n", ls_tables[t].columns[c].name,
+                    ls_tables[t].columns[c].unit, ls_tables[t].columns[c].about);
+    }
+}
+
+ls_status ls_report_export(const char *directory, const ls_run_summary *runs, int n_runs,
+                           const char *version)
+{
+    char path[4200];
+    cJSON *schema = NULL;
+    FILE *file;
+
+    for (int t = 0; t < LS_TABLES; t++) LS_TRY(write_table(directory, t, runs, n_runs));
+    LS_TRY(open_file(directory, "README.md", &file));
+    put_readme(file, runs, n_runs, version);
+    LS_TRY(close_file(directory, "README.md", file));
+    LS_TRY(ls_export_schema(&schema));
+    snprintf(path, sizeof path, "%s/schema.json", directory);
+    const ls_status status = ls_json_write(path, schema);
+    cJSON_Delete(schema);
+    return status;
+}

@@ -1,0 +1,153 @@
+/*
+ * test_bench_ops.c - longspan bench ops below the program: every shape runs, and what was measured
+ * becomes a table, a document, and the rates by which plans are timed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_ops.h"
+#include "cost.h"
+#include "json.h"
+
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != LS_OK) fail_msg("%s: %s", #call, ls_error());                                \
+    } while (0)
+
+static void assert_near(double value, double expected)
+{
+    if (fabs(value - expected) > 1e-3 * expected) fail_msg("%.9g, not %.9g", value, expected);
+}
+
+/* Shapes so small that each call is over at once. */
+static void test_measured(void **state)
+{
+    const ls_bench_ops_options options = {.repetitions = 1, .rows_max = 32};
+    ls_bench_ops bench;
+    int of_op[LS_OP_COUNT] = {0};
+
+    (void)state;
+    assert_ok(ls_bench_ops_measure(&options, &bench));
+    assert_true(bench.n_rows > 0 && bench.threads >= 1);
+    for (int i = 0; i < bench.n_rows; i++) {
+        const ls_bench_op *row = &bench.rows[i];
+        assert_true(row->seconds.median > 0 && row->bytes > 0);
+        of_op[row->op]++;
+    }
+    assert_int_equal(of_op[LS_OP_matmul], 2 * 4 * 3); /* dtypes, widths, forms */
+    assert_int_equal(of_op[LS_OP_attention_forward], 2 * 3);
+    assert_int_equal(of_op[LS_OP_attention_backward], 2 * 3);
+    assert_int_equal(of_op[LS_OP_rmsnorm_forward], 2);
+    /* 32 x 32 x 32; one block of 32 rows of 4 heads sees its triangle. */
+    assert_true(bench.rows[0].flops == 2.0 * 32 * 32 * 32);
+    assert_true(bench.rows[12].flops == 4.0 * 4 * 64 * (32 * 33 / 2));
+    assert_string_equal(bench.rows[12].shape, "32 of 32");
+}
+
+static ls_bench_op row(ls_op op, double size, ls_dtype dtype, double flops, double seconds)
+{
+    return (ls_bench_op){.op = op,
+                         .size = size,
+                         .dtype = dtype,
+                         .flops = flops,
+                         .bytes = 10,
+                         .shape = "a shape",
+                         .seconds = {seconds, seconds, seconds}};
+}
+
+/* Figures that were not measured, to be followed. */
+static void make_known(ls_bench_ops *bench)
+{
+    const ls_bench_op rows[] = {
+        row(LS_OP_matmul, 64, LS_DTYPE_BF16, 100, 1), /* with the next: 400 in 5 s */
+        row(LS_OP_matmul, 64, LS_DTYPE_BF16, 300, 4),
+        row(LS_OP_matmul, 512, LS_DTYPE_BF16, 400, 2), /* the best: 200 */
+        row(LS_OP_matmul, 512, LS_DTYPE_F32, 300, 1),
+        row(LS_OP_attention_forward, 2048, LS_DTYPE_BF16, 100, 1),
+        row(LS_OP_attention_backward, 2048, LS_DTYPE_BF16, 50, 1),
+        row(LS_OP_swiglu_forward, 0, LS_DTYPE_BF16, 0, 2),
+    };
+
+    *bench = (ls_bench_ops){.repetitions = 3, .threads = 2, .n_rows = 7};
+    memcpy(bench->rows, rows, sizeof rows);
+}
+
+static void test_profile(void **state)
+{
+    ls_topology *machine = calloc(1, sizeof *machine);
+    ls_bench_ops bench;
+
+    (void)state;
+    assert_non_null(machine);
+    make_known(&bench);
+    machine->n_units = machine->n_places = 1;
+    machine->units[0] = (ls_unit){.kind = LS_UNIT_CPU, .name = "cpu0"};
+    machine->places[0] = (ls_place){
+        .kind = LS_PLACE_HOST, .name = "host0", .read_bytes_per_s = ls_discovered(1e9, "test")};
+    ls_bench_ops_fill(&bench, &machine->units[0]);
+    assert_near(machine->units[0].bf16_flops_per_s.value, 200);
+    assert_near(machine->units[0].fp32_flops_per_s.value, 300);
+    assert_int_equal(machine->units[0].bf16_flops_per_s.source, LS_SOURCE_MEASURED);
+    assert_int_equal(machine->units[0].n_efficiencies, 4);
+    const ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
+    assert_string_equal(model.why_unknown, "");
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 64), 80);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 512), 200);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 2048), 100);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_BACKWARD], 2048), 50);
+    free(machine);
+}
+
+static void test_document(void **state)
+{
+    cJSON *json = cJSON_CreateObject();
+    ls_bench_ops bench;
+
+    (void)state;
+    make_known(&bench);
+    assert_ok(ls_bench_ops_to_json(&bench, json));
+    const cJSON *ops = cJSON_GetObjectItem(json, "ops");
+    assert_int_equal(cJSON_GetArraySize(ops), 7);
+    const cJSON *first = cJSON_GetArrayItem(ops, 1), *last = cJSON_GetArrayItem(ops, 6);
+    assert_string_equal(cJSON_GetObjectItem(first, "op")->valuestring, "matmul");
+    assert_string_equal(cJSON_GetObjectItem(first, "dtype")->valuestring, "BF16");
+    assert_near(cJSON_GetObjectItem(first, "seconds_median")->valuedouble, 4);
+    assert_near(cJSON_GetObjectItem(first, "flops_per_s")->valuedouble, 75);
+    assert_near(cJSON_GetObjectItem(first, "bytes_per_s")->valuedouble, 2.5);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(last, "flops_per_s")));
+    cJSON_Delete(json);
+}
+
+static void test_table(void **state)
+{
+    ls_bench_ops bench;
+    char text[4096];
+    FILE *file = fmemopen(text, sizeof text, "w");
+
+    (void)state;
+    make_known(&bench);
+    assert_non_null(file);
+    ls_bench_ops_print(&bench, file);
+    fclose(file);
+    assert_non_null(strstr(text, "medians of 3 on 2 threads"));
+    assert_non_null(strstr(text, "attention_backward"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

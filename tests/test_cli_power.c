@@ -1,0 +1,250 @@
+/*
+ * test_cli_power.c - the program on a machine with meters: joules in record.jsonl, samples in
+ * power.csv, sensors in run.json, lanes in trace.json; resumed, killed, and without any meter.
+ */
+#include "cli_test.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+
+#include "json.h"
+
+#define MODULE_W 400.0
+#define GRACE_W  120.0
+
+static void put_meter(int hwmon, const char *label, double watts)
+{
+    char text[64];
+
+    assert_ok(ls_directory_make(at("sys/sys/class/hwmon/hwmon%d", hwmon)));
+    put_text(at("sys/sys/class/hwmon/hwmon%d/power1_oem_info", hwmon), label);
+    put_text(at("sys/sys/class/hwmon/hwmon%d/power1_average_interval", hwmon), "50\n");
+    snprintf(text, sizeof text, "%.0f\n", 1e6 * watts);
+    put_text(at("sys/sys/class/hwmon/hwmon%d/power1_average", hwmon), text);
+}
+
+/* Steps of many micro-batches: long enough to be told by meters of 50 ms. */
+#define TRAIN(code, output, ...)                                                                   \
+    RUN(code, "train", "run.yaml", "--set", "output=" output, "--set", "batch.accumulate=160",     \
+        "--set", "steps=6", "--set", "eval.every_steps=0", "--set", "record.samples_hz=50",        \
+        __VA_ARGS__)
+
+static const cJSON *member(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (item == NULL) fail_msg("no %s in %.300s", path, cJSON_Print(json));
+    return item;
+}
+
+static cJSON *read_json(const char *path)
+{
+    cJSON *json = NULL;
+    assert_ok(ls_json_read(path, &json));
+    return json;
+}
+
+/* ---- the record ---------------------------------------------------------------------------- */
+
+static void check_step(const cJSON *line)
+{
+    const double seconds = member(line, "step_s")->valuedouble;
+    const cJSON *module = member(line, "energy_j.module");
+
+    assert_true(cJSON_IsNull(member(line, "energy_j.gpu")));
+    assert_true(member(line, "flops_model")->valuedouble > 1e6);
+    if (cJSON_IsNull(module)) { /* a step may be too short for its meter */
+        assert_true(seconds < 0.2);
+        return;
+    }
+    assert_true(seconds > 0.1);
+    const double covered = module->valuedouble / MODULE_W;
+    assert_true(fabs(member(line, "energy_j.grace")->valuedouble / GRACE_W - covered) < 1e-6);
+    assert_string_equal(member(line, "energy_method.module")->valuestring, "meter");
+    assert_true(member(line, "energy_coverage.module")->valuedouble > 0.95);
+    double phases = 0.0;
+    for (const cJSON *p = member(line, "phase_s")->child; p; p = p->next) phases += p->valuedouble;
+    assert_true(fabs(phases / covered - 1.0) < 0.06);
+}
+
+static int check_record(const char *output)
+{
+    char *text = need_bytes(at("%s/record.jsonl", output), NULL), *next;
+    int n_known = 0;
+
+    for (char *line = strtok_r(text, "\n", &next); line; line = strtok_r(NULL, "\n", &next)) {
+        cJSON *json = cJSON_Parse(line);
+        assert_non_null(json);
+        check_step(json);
+        n_known += cJSON_IsNumber(member(json, "energy_j.module"));
+        cJSON_Delete(json);
+    }
+    free(text);
+    return n_known;
+}
+
+/* ---- power.csv ----------------------------------------------------------------------------- */
+
+/* Whole lines with as many cells as the header; times that go on.  Returns how many. */
+static int check_csv(const char *path, int attempts)
+{
+    char *text = need_bytes(path, NULL), *next;
+    int n = 0, cells = 0, last_attempt = 0;
+    double last_ns = 0.0;
+
+    assert_int_equal(strncmp(text, "attempt,time_ns,step,phase,read_us,grace.module-0.uW,", 53), 0);
+    for (char *line = strtok_r(text, "\n", &next); line; line = strtok_r(NULL, "\n", &next)) {
+        int commas = 0;
+        for (const char *c = line; *c != '\0'; c++) commas += *c == ',';
+        if (cells == 0) cells = commas;
+        assert_int_equal(commas, cells);
+        if (n++ == 0) continue;
+        char *end;
+        const int attempt = (int)strtol(line, &end, 10);
+        const double ns = strtod(end + 1, NULL);
+        assert_true(attempt > last_attempt || ns > last_ns);
+        last_attempt = attempt;
+        last_ns = ns;
+        assert_non_null(strstr(line, ",400000000,"));
+    }
+    assert_int_equal(last_attempt, attempts);
+    free(text);
+    return n - 1;
+}
+
+/* ---- trace.json ---------------------------------------------------------------------------- */
+
+static void check_trace(const char *output)
+{
+    char *text = need_bytes(at("%s/trace.json", output), NULL);
+    cJSON *trace = cJSON_Parse(text);
+    int spans = 0, steps = 0, watts = 0, lanes = 0;
+    const cJSON *event;
+
+    assert_true(cJSON_IsArray(trace)); /* whole: the run has ended */
+    cJSON_ArrayForEach(event, trace)
+    {
+        const char *phase = member(event, "ph")->valuestring;
+        const char *name = member(event, "name")->valuestring;
+        if (strcmp(phase, "X") == 0 && strcmp(name, "matmul") == 0) {
+            assert_true(member(event, "dur")->valuedouble >= 0.0);
+            assert_true(member(event, "args.layer")->valuedouble >= -1.0);
+            spans++;
+        }
+        steps += strcmp(phase, "X") == 0 && strncmp(name, "step ", 5) == 0;
+        lanes += strcmp(phase, "M") == 0 && strcmp(name, "thread_name") == 0;
+        if (strcmp(phase, "C") == 0 && strcmp(name, "watts") == 0) {
+            assert_true(member(event, "args.module")->valuedouble == MODULE_W);
+            watts++;
+        }
+    }
+    assert_true(spans > 100);
+    assert_true(watts > 0);
+    assert_int_equal(steps, 2);
+    assert_int_equal(lanes, 7);
+    cJSON_Delete(trace);
+    free(text);
+}
+
+static void test_everything_is_recorded(void **state)
+{
+    (void)state;
+    TRAIN(75, "all", "--set", "record.trace_steps=[2, 3]", "--stop-after", "4");
+    assert_true(check_record("all") > 0);
+    check_trace("all");
+    const int before = check_csv(at("all/power.csv"), 1);
+    put_text(at("torn"), "1,2,3");
+    char command[1024];
+    snprintf(command, sizeof command, "cat %s/torn >> %s/all/power.csv", scratch, scratch);
+    assert_int_equal(system(command), 0); /* NOLINT: as a crash would leave it */
+    TRAIN(0, "all", "--resume");
+    assert_true(check_csv(at("all/power.csv"), 2) > before);
+    assert_false(is_there(at("all/power-before-2.csv")));
+
+    cJSON *run = read_json(at("all/run.json"));
+    const cJSON *sensor = cJSON_GetArrayItem(member(run, "power.sensors"), 0);
+    assert_string_equal(member(sensor, "id")->valuestring, "grace.module-0");
+    assert_true(cJSON_IsNumber(member(run, "power.summary.rails.module.joules")));
+    assert_says(member(run, "missing")->child->string, "energy_j.gpu");
+    cJSON_Delete(run);
+}
+
+/* Other sensors than before: the old samples are kept beside. */
+static void test_other_sensors_on_resume(void **state)
+{
+    (void)state;
+    TRAIN(75, "other", "--stop-after", "1");
+    put_meter(7, "SysIO Power Socket 0\n", 8.0);
+    TRAIN(75, "other", "--resume", "--stop-after", "2");
+    assert_ok(ls_directory_remove(at("sys/sys/class/hwmon/hwmon7")));
+    assert_true(check_csv(at("other/power-before-2.csv"), 1) > 0);
+    assert_true(check_csv(at("other/power.csv"), 2) > 0);
+}
+
+/* A killed run leaves whole samples, but for the last line. */
+static void test_killed(void **state)
+{
+    (void)state;
+    const pid_t pid = START("train", "run.yaml", "--set", "output=killed", "--set", "steps=1000000",
+                            "--set", "eval.every_steps=0", "--set", "record.trace_steps=[2, 3]",
+                            "--set", "record.samples_hz=1000");
+    size_t bytes = 0;
+    while (bytes < 20000) {
+        sleep_ms(20);
+        free(get_bytes(at("killed/power.csv"), &bytes));
+    }
+    kill(pid, SIGKILL);
+    finish_as(1000 + SIGKILL, pid);
+    char *text = need_bytes(at("killed/power.csv"), &bytes);
+    char *last = strrchr(text, '\n');
+    assert_non_null(last);
+    last[1] = '\0';
+    put_text(at("killed/power.csv"), text);
+    free(text);
+    assert_true(check_csv(at("killed/power.csv"), 1) > 10);
+    cJSON *run = read_json(at("killed/run.json")); /* the sensors are known from the start */
+    assert_true(cJSON_GetArraySize(member(run, "power.sensors")) >= 4);
+    cJSON_Delete(run);
+}
+
+/* Off, and without a meter: null with a reason. */
+static void test_without_power(void **state)
+{
+    (void)state;
+    TRAIN(75, "off", "--set", "record.power=off", "--stop-after", "1");
+    assert_false(is_there(at("off/power.csv")));
+    cJSON *run = read_json(at("off/run.json"));
+    assert_true(cJSON_IsNull(member(run, "power")));
+    assert_string_equal(
+        cJSON_GetStringValue(cJSON_GetObjectItem(member(run, "missing"), "energy_j")),
+        "record.power is off");
+    cJSON_Delete(run);
+
+    assert_int_equal(setenv("LONGSPAN_SYSFS_ROOT", at("nothing"), 1), 0);
+    TRAIN(75, "none", "--stop-after", "1");
+    assert_int_equal(setenv("LONGSPAN_SYSFS_ROOT", at("sys"), 1), 0);
+    run = read_json(at("none/run.json"));
+    assert_says(
+        cJSON_GetStringValue(cJSON_GetObjectItem(member(run, "missing"), "energy_j.module")),
+        "no ACPI power meter");
+    assert_true(cJSON_GetArraySize(member(run, "power.sensors")) == 4); /* of the process */
+    cJSON_Delete(run);
+}
+
+static int make_meters(void **state)
+{
+    if (make_scratch(state) != 0) return -1;
+    put_meter(3, "Module Power Socket 0\n", MODULE_W);
+    put_meter(1, "Grace Power Socket 0\n", GRACE_W);
+    return setenv("LONGSPAN_SYSFS_ROOT", at("sys"), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everything_is_recorded),
+        cmocka_unit_test(test_other_sensors_on_resume),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_without_power),
+    };
+    return cmocka_run_group_tests(tests, make_meters, remove_scratch);
+}

@@ -1,0 +1,509 @@
+/*
+ * test_power.c - joules against the exact integral of what simulated meters drew: RAPL and Grace's
+ * meters, every way in which they lie, and what is refused rather than guessed.
+ */
+#include "power_machine.h"
+
+#include <fcntl.h>
+
+static const waveform square = {WAVE_SQUARE, 90.0, 310.0, 7.0};
+static const waveform ramp = {WAVE_RAMP, 60.0, 240.0, 5.0};
+static const waveform dram_power = {WAVE_SQUARE, 8.0, 30.0, 3.0};
+
+#define NO_NVML "/nowhere/libnvidia-ml.so.1"
+
+/* ---- RAPL ---------------------------------------------------------------------------------- */
+
+#define ZONE "/sys/class/powercap/intel-rapl:"
+
+static void put_zone(const char *zone, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof path, ZONE "%s/name", zone);
+    put_machine_file(root, path, name);
+    snprintf(path, sizeof path, ZONE "%s/max_energy_range_uj", zone);
+    put_machine_file(root, path, "3000000000"); /* 3 kJ: it wraps within a test */
+}
+
+static void add_rapl(const char *path, waveform w)
+{
+    add_meter(METER_RAPL, path, w)->wrap_j = 3000.0;
+}
+
+/* Two packages with cores and memory, a psys above them, and the same again by another driver. */
+static void make_intel(void)
+{
+    make_machine();
+    put_zone("0", "package-1"); /* the number of a zone is not that of a package */
+    put_zone("0:0", "core");
+    put_zone("0:1", "dram");
+    put_zone("1", "package-0");
+    put_zone("2", "psys");
+    put_machine_file(root, "/sys/class/powercap/intel-rapl-mmio:0/name", "package-0");
+    put_machine_file(root, "/sys/class/powercap/intel-rapl-mmio:0/energy_uj", "5");
+    add_rapl(ZONE "0/energy_uj", square);
+    add_rapl(ZONE "0:0/energy_uj", square);
+    add_rapl(ZONE "0:1/energy_uj", dram_power);
+    add_rapl(ZONE "1/energy_uj", ramp);
+    add_rapl(ZONE "2/energy_uj", square);
+}
+
+static const ls_sensor *find_sensor(const ls_meters *m, const char *id)
+{
+    for (int s = 0; s < m->n_sensors; s++)
+        if (strcmp(m->sensors[s].id, id) == 0) return &m->sensors[s];
+    return NULL;
+}
+
+static const char *why_missing(const ls_meters *m, const char *what)
+{
+    for (int i = 0; i < m->n_missing; i++)
+        if (strcmp(m->missing[i].what, what) == 0) return m->missing[i].why;
+    fail_msg("%s is not among the missing", what);
+    return NULL;
+}
+
+static void open_meters(ls_meters *m, const char *nvml)
+{
+    set_time(0.0);
+    ls_meters_open(&(ls_meter_options){root, nvml}, m);
+}
+
+static void test_rapl_is_labelled(void **state)
+{
+    static ls_meters m;
+
+    (void)state;
+    make_intel();
+    open_meters(&m, NO_NVML);
+    const ls_sensor *package = find_sensor(&m, "rapl.package-1");
+    assert_non_null(package);
+    assert_true(package->rail == LS_RAIL_CPU && package->domain == 1);
+    assert_non_null(strstr(package->source, "intel-rapl:0/"));
+    assert_true(package->wrap_joules == 3000.0);
+    const ls_sensor *dram = find_sensor(&m, "rapl.package-1.dram");
+    assert_non_null(dram);
+    assert_true(dram->rail == LS_RAIL_DRAM && dram->kind == LS_SENSOR_ENERGY);
+    assert_non_null(find_sensor(&m, "rapl.package-0"));
+    assert_null(find_sensor(&m, "rapl.package-0.dram"));
+    assert_non_null(strstr(why_missing(&m, "rapl.psys"), "holds the packages"));
+    assert_true(ls_meters_have_power(&m));
+    ls_meters_close(&m);
+}
+
+/* Both packages add up; the cores, psys and the mmio copy do not count again; counters wrap. */
+static void test_rapl_joules(void **state)
+{
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    enter_phase(PHASE_FORWARD, 0.05);
+    run_until(60.0);
+    const ls_power_sums sums = take_sums(60.0);
+    assert_near(sums.joules[LS_RAIL_CPU],
+                exact_joules(&square, 0.05, 60.0) + exact_joules(&ramp, 0.05, 60.0), 0.01);
+    assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, 0.05, 60.0), 0.01);
+    assert_int_equal(sums.method[LS_RAIL_CPU], LS_METHOD_COUNTER);
+    assert_true(isnan(sums.joules[LS_RAIL_GPU]) && isnan(sums.coverage[LS_RAIL_GPU]));
+    close_power();
+}
+
+/* Phases of 12 s whose power differs by a factor of three, changing between two questions. */
+static void test_phases_get_what_they_drew(void **state)
+{
+    const waveform w = {WAVE_SQUARE, 100.0, 300.0, 24.06};
+    double exact[2] = {0.0, 0.0};
+
+    (void)state;
+    make_machine();
+    put_zone("0", "package-0");
+    add_rapl(ZONE "0/energy_uj", w);
+    open_power(NO_NVML);
+    const double first = 24.06 * ceil(START_S / 24.06) - START_S; /* power is high from here */
+    run_until(first);
+    for (int i = 0; i < 8; i++) {
+        const double at = first + 12.03 * i;
+        run_until(at);
+        enter_phase(i % 2 == 0 ? PHASE_FORWARD : PHASE_BACKWARD, at);
+        exact[i % 2] += exact_joules(&w, at, at + 12.03);
+    }
+    run_until(first + 8 * 12.03);
+    const ls_power_sums sums = take_sums(first + 8 * 12.03);
+    assert_near(sums.phase_joules[LS_RAIL_CPU][PHASE_FORWARD], exact[0], 0.01);
+    assert_near(sums.phase_joules[LS_RAIL_CPU][PHASE_BACKWARD], exact[1], 0.01);
+    assert_near(sums.phase_seconds[PHASE_BACKWARD], 4 * 12.03, 1e-6);
+    assert_near(sums.phase_joules[LS_RAIL_CPU][0] + sums.phase_joules[LS_RAIL_CPU][1],
+                sums.joules[LS_RAIL_CPU], 1e-9);
+    assert_true(isnan(sums.phase_joules[LS_RAIL_CPU][PHASE_UPDATE]));
+    close_power();
+}
+
+/* Steps that end between two questions: each is right, and all of them are the whole. */
+static void test_steps_add_up(void **state)
+{
+    double all = 0.0, at = 1.0;
+
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    run_until(1.0);
+    enter_phase(PHASE_FORWARD, 1.0);
+    for (int step = 0; step < 20; step++) {
+        const double from = at;
+        at += 1.37;
+        run_until(at);
+        const ls_power_sums sums = take_sums(at);
+        assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, from, at), 0.15);
+        assert_near(sums.seconds, 1.37, 1e-6);
+        all += sums.joules[LS_RAIL_DRAM];
+    }
+    assert_near(all, exact_joules(&dram_power, 1.0, at), 0.01);
+    close_power();
+}
+
+/* Two hundred milliseconds of ten samples a second are not to be told. */
+static void test_short_is_refused(void **state)
+{
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    enter_phase(PHASE_FORWARD, 0.0);
+    run_until(5.0);
+    take_sums(5.0);
+    run_until(5.2);
+    ls_power_sums sums = take_sums(5.2);
+    assert_true(isnan(sums.joules[LS_RAIL_CPU]));
+    assert_true(sums.coverage[LS_RAIL_CPU] > 0.95);
+    for (int i = 0; i < 20; i++) { /* long together, but each visit is short */
+        enter_phase(i % 2, clock_s);
+        run_until(clock_s + 0.2);
+    }
+    sums = take_sums(clock_s);
+    assert_true(isfinite(sums.joules[LS_RAIL_CPU]));
+    assert_true(isnan(sums.phase_joules[LS_RAIL_CPU][PHASE_BACKWARD]));
+    close_power();
+}
+
+/* Lanes rest for microseconds between commands: no phase ends by that, and no energy is lost. */
+static void test_pauses_are_no_phases(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    uint64_t ns[LS_PHASES_MAX], at = virtual_ns(0.0);
+    ls_phase_sums sums = {{0.0}, {0}};
+
+    (void)state;
+    for (int i = 0; i < 3000; i++) { /* the first half forward: 20 us of work, 80 us of nothing */
+        ls_phases_change(&p, i < 1500 ? PHASE_FORWARD : PHASE_BACKWARD, at);
+        ls_phases_change(&p, PHASE_IDLE, at + 20000);
+        at += 100000;
+    }
+    ls_phases_change(&p, PHASE_UPDATE, at);
+    ls_phases_change(&p, PHASE_FORWARD, at + 1000000); /* short, but not nothing */
+    ls_phases_change(&p, PHASE_UPDATE, at + 2000000);  /* an interruption of the update is */
+    ls_phases_change(&p, PHASE_IDLE, at + 5000000);
+    ls_phases_times(&p, at + 10000000, ns);
+    assert_int_equal(ns[PHASE_FORWARD], 150000000 - 80000); /* a pause is what comes behind */
+    assert_int_equal(ns[PHASE_BACKWARD], 150000000);
+    assert_int_equal(ns[PHASE_UPDATE], 5000000 + 80000);
+    assert_int_equal(ns[PHASE_IDLE], 5000000);
+    assert_int_equal(p.spans[PHASE_FORWARD], 1);
+    assert_int_equal(p.spans[PHASE_IDLE], 1);
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(0.0), at + 10000000, 100.0, 100.0}, &sums);
+    assert_near(sums.joules[PHASE_BACKWARD], 15.0, 1e-9);
+    assert_int_equal(sums.covered_ns[PHASE_UPDATE], 5000000 + 80000);
+}
+
+/* More changes than are remembered: what fell out is nobody's, the rest is right. */
+static void test_the_history_is_bounded(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    ls_phase_sums sums = {{0.0}, {0}};
+    const int n = 3 * LS_PHASE_CHANGES;
+
+    (void)state;
+    for (int i = 0; i < n; i++) ls_phases_change(&p, i % 2, virtual_ns(0.01 * i));
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(0.0), virtual_ns(0.01 * n), 50.0, 50.0},
+                    &sums);
+    assert_near(sums.joules[0] + sums.joules[1], 50.0 * 0.01 * LS_PHASE_CHANGES, 1e-6);
+}
+
+/* Sums are taken within a phase that is then found to have been nothing. */
+static void test_a_phase_that_is_taken_back(void **state)
+{
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    run_until(1.0);
+    enter_phase(PHASE_FORWARD, 1.0);
+    run_until(3.0);
+    enter_phase(PHASE_UPDATE, 3.0);
+    take_sums(3.001);
+    enter_phase(PHASE_FORWARD, 3.0015);
+    run_until(9.0);
+    const ls_power_sums sums = take_sums(9.0);
+    assert_true(sums.phase_seconds[PHASE_UPDATE] == 0.0);
+    assert_near(sums.phase_seconds[PHASE_FORWARD], 6.0, 1e-3);
+    assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, 3.0, 9.0), 0.02);
+    close_power();
+}
+
+static void test_permission_denied_is_said(void **state)
+{
+    static ls_meters m;
+
+    (void)state;
+    make_intel();
+    set_time(0.0);
+    char path[1024];
+    for (int i = 0; i < meters.n; i++) {
+        snprintf(path, sizeof path, "%s%s", root, meters.of[i].path);
+        assert_int_equal(chmod(path, 0400), 0);
+    }
+    const bool is_root = geteuid() == 0;
+    if (is_root) assert_int_equal(seteuid(65534), 0);
+    if (!is_root) assert_int_equal(chmod(path, 0), 0);
+    ls_meters_open(&(ls_meter_options){root, NO_NVML}, &m);
+    if (is_root) {
+        assert_int_equal(seteuid(0), 0);
+        assert_false(ls_meters_have_power(&m));
+        assert_non_null(strstr(why_missing(&m, "rapl.package-0"), "permission denied"));
+        assert_non_null(strstr(why_missing(&m, "rapl.package-0"), "chmod a+r"));
+    }
+    ls_meters_close(&m);
+}
+
+/* ---- Grace --------------------------------------------------------------------------------- */
+
+static const waveform module_power = {WAVE_SQUARE, 300.0, 700.0, 8.0};
+static const waveform grace_power = {WAVE_RAMP, 80.0, 180.0, 6.0};
+static const waveform cpu_power = {WAVE_RAMP, 30.0, 90.0, 6.0};
+static const waveform sysio_power = {WAVE_SQUARE, 9.0, 14.0, 5.0};
+
+static const struct {
+    const char *word;
+    const waveform *power;
+} grace_meters[] = {{"Module", &module_power},
+                    {"Grace", &grace_power},
+                    {"CPU", &cpu_power},
+                    {"SysIO", &sysio_power}};
+
+/* One socket's meters: a hwmon each, in its device folder (old) or in itself (new); or all four in
+ * one folder. */
+static void add_socket(int socket, const char *layout)
+{
+    static char paths[METERS_MAX][128];
+    char path[160], label[64], folder[96];
+
+    for (int k = 0; k < 4; k++) {
+        const int first = meters.n;
+        const bool shared = strcmp(layout, "shared") == 0;
+        const int number = shared ? 3 : 40 - (4 * socket + k); /* not in the order of sockets */
+        snprintf(folder, sizeof folder, "/sys/class/hwmon/hwmon%d%s", number,
+                 strcmp(layout, "old") == 0 ? "/device" : "");
+        const int index = shared ? 1 + 4 * socket + k : 1;
+        snprintf(path, sizeof path, "%s/power%d_oem_info", folder, index);
+        snprintf(label, sizeof label, "%s Power Socket %d", grace_meters[k].word, socket);
+        put_machine_file(root, path, label);
+        snprintf(path, sizeof path, "%s/power%d_average_interval", folder, index);
+        put_machine_file(root, path, "50");
+        snprintf(paths[first], sizeof paths[first], "%s/power%d_average", folder, index);
+        add_meter(METER_HWMON, paths[first], *grace_meters[k].power);
+    }
+}
+
+static void check_grace(int sockets)
+{
+    static const ls_rail rails[] = {LS_RAIL_MODULE, LS_RAIL_GRACE, LS_RAIL_CPU, LS_RAIL_SYSIO};
+
+    open_power(NO_NVML);
+    run_until(1.0);
+    enter_phase(PHASE_FORWARD, 1.03);
+    run_until(48.7);
+    const ls_power_sums sums = take_sums(48.77);
+    for (int k = 0; k < 4; k++) {
+        assert_near(sums.joules[rails[k]],
+                    sockets * exact_joules(grace_meters[k].power, 1.03, 48.77), 0.01);
+        assert_int_equal(sums.method[rails[k]], LS_METHOD_METER);
+    }
+    close_power();
+}
+
+static void test_grace_in_device_folders(void **state)
+{
+    (void)state;
+    make_machine();
+    add_socket(0, "old");
+    check_grace(1);
+}
+
+static void test_grace_in_hwmon_folders(void **state)
+{
+    (void)state;
+    make_machine();
+    add_socket(0, "new");
+    check_grace(1);
+}
+
+static void test_grace_in_one_folder(void **state)
+{
+    (void)state;
+    make_machine();
+    add_socket(0, "shared");
+    check_grace(1);
+}
+
+static void test_grace_quad(void **state)
+{
+    static ls_meters m;
+
+    (void)state;
+    make_machine();
+    for (int socket = 0; socket < 4; socket++) add_socket(socket, "new");
+    open_meters(&m, NO_NVML);
+    const ls_sensor *sensor = find_sensor(&m, "grace.sysio-3");
+    assert_non_null(sensor);
+    assert_true(sensor->rail == LS_RAIL_SYSIO && sensor->domain == 3);
+    assert_true(sensor->window_s == 0.05);
+    assert_string_equal(m.sensors[0].id, "grace.module-0"); /* whatever folders come first */
+    ls_meters_close(&m);
+    check_grace(4);
+}
+
+/* A server's own ACPI meter is not one of Grace's. */
+static void test_other_meters_are_left_out(void **state)
+{
+    static ls_meters m;
+
+    (void)state;
+    make_machine();
+    put_machine_file(root, "/sys/class/hwmon/hwmon0/power1_oem_info", "System Board");
+    put_machine_file(root, "/sys/class/hwmon/hwmon0/power1_average", "123000000");
+    open_meters(&m, NO_NVML);
+    assert_false(ls_meters_have_power(&m));
+    assert_non_null(strstr(why_missing(&m, "hwmon"), "System Board"));
+    ls_meters_close(&m);
+}
+
+/* ---- meters that fail ---------------------------------------------------------------------- */
+
+/* A meter turns bad in the middle of the run: what it then says is no energy. */
+static void check_failing(int failing_state, bool recovers)
+{
+    make_machine();
+    add_socket(0, "new");
+    open_power(NO_NVML);
+    run_until(2.0);
+    enter_phase(PHASE_FORWARD, 2.0);
+    take_sums(2.0);
+    meters.of[1].state = (unsigned)failing_state;
+    run_until(32.0);
+    ls_power_sums sums = take_sums(32.0);
+    assert_true(isnan(sums.joules[LS_RAIL_GRACE]));
+    assert_true(sums.coverage[LS_RAIL_GRACE] < 0.5);
+    assert_true(isfinite(sums.joules[LS_RAIL_MODULE])); /* the others go on */
+    if (recovers) {
+        meters.of[1].state = METER_WORKS;
+        run_until(33.0);
+        take_sums(33.0);
+        run_until(53.0);
+        sums = take_sums(53.0);
+        assert_near(sums.joules[LS_RAIL_GRACE], exact_joules(&grace_power, 33.0, 53.0), 0.01);
+    }
+    close_power();
+}
+
+static void test_vanishing(void **state)
+{
+    (void)state;
+    check_failing(METER_GONE, true);
+}
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    check_failing(METER_GARBAGE, true);
+}
+
+static void test_frozen(void **state)
+{
+    (void)state;
+    check_failing(METER_FROZEN, true);
+}
+
+/* A frozen counter is not one that says that nothing was drawn. */
+static void test_frozen_counter(void **state)
+{
+    (void)state;
+    make_intel();
+    open_power(NO_NVML);
+    enter_phase(PHASE_FORWARD, 0.0);
+    run_until(2.0);
+    take_sums(2.0);
+    meters.of[0].state = METER_FROZEN;
+    run_until(40.0);
+    const ls_power_sums sums = take_sums(40.0);
+    assert_true(isnan(sums.joules[LS_RAIL_CPU])); /* one package alone is not the rail */
+    assert_true(isfinite(sums.joules[LS_RAIL_DRAM]));
+    close_power();
+}
+
+/* ---- what run.json says -------------------------------------------------------------------- */
+
+static const cJSON *member(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (item == NULL) fail_msg("no %s", path);
+    return item;
+}
+
+static void test_description(void **state)
+{
+    cJSON *json = NULL;
+
+    (void)state;
+    make_machine();
+    add_socket(0, "old");
+    open_power(NO_NVML);
+    enter_phase(PHASE_FORWARD, 0.0);
+    run_until(20.0);
+    assert_int_equal(ls_power_describe(power, false, &json), LS_OK);
+    const cJSON *sensor = cJSON_GetArrayItem(member(json, "sensors"), 0);
+    assert_string_equal(member(sensor, "id")->valuestring, "grace.module-0");
+    assert_string_equal(member(sensor, "rail")->valuestring, "module");
+    assert_string_equal(member(sensor, "unit")->valuestring, "uW");
+    assert_true(member(sensor, "window_s")->valuedouble == 0.05);
+    assert_near(member(sensor, "update_period_s")->valuedouble, 0.1, 0.01); /* as asked */
+    assert_non_null(strstr(member(sensor, "contains")->valuestring, "superchip"));
+    assert_true(cJSON_GetArraySize(member(json, "missing")) >= 2); /* rapl, nvml */
+    assert_string_equal(ls_power_reason(power, LS_RAIL_GPU),
+                        "no " NO_NVML ": no NVIDIA driver is installed here");
+    cJSON_Delete(json);
+    close_power();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rapl_is_labelled),
+        cmocka_unit_test(test_rapl_joules),
+        cmocka_unit_test(test_phases_get_what_they_drew),
+        cmocka_unit_test(test_steps_add_up),
+        cmocka_unit_test(test_short_is_refused),
+        cmocka_unit_test(test_pauses_are_no_phases),
+        cmocka_unit_test(test_the_history_is_bounded),
+        cmocka_unit_test(test_a_phase_that_is_taken_back),
+        cmocka_unit_test(test_permission_denied_is_said),
+        cmocka_unit_test(test_grace_in_device_folders),
+        cmocka_unit_test(test_grace_in_hwmon_folders),
+        cmocka_unit_test(test_grace_in_one_folder),
+        cmocka_unit_test(test_grace_quad),
+        cmocka_unit_test(test_other_meters_are_left_out),
+        cmocka_unit_test(test_vanishing),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_frozen_counter),
+        cmocka_unit_test(test_description),
+    };
+    return cmocka_run_group_tests(tests, make_machines, remove_machines);
+}

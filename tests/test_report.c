@@ -1,0 +1,413 @@
+/*
+ * test_report.c - runs made up from measured noise: the noise band tells a slowdown from a repeat;
+ * tables, pages and data sets of complete, killed and empty runs; data sets that were damaged.
+ */
+#include "io_test.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdarg.h>
+
+#include "chart.h"
+#include "meter.h"
+#include "report.h"
+#include "statistics.h"
+#include "step_seconds.h"
+
+enum { N_MEASURED = sizeof step_seconds / sizeof step_seconds[0], N_STEPS = 800, BLOCK = 8 };
+
+/* splitmix64 */
+static uint64_t draw(uint64_t *state, uint64_t below)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+/* Step times of a run: stretches of measured ones, so that neighbours are as alike as they were. */
+static void draw_steps(uint64_t seed, double factor, double seconds[N_STEPS])
+{
+    for (int i = 0; i < N_STEPS; i += BLOCK) {
+        const uint64_t from = draw(&seed, N_MEASURED - BLOCK);
+        for (int k = 0; k < BLOCK; k++) seconds[i + k] = factor * step_seconds[from + (uint64_t)k];
+    }
+}
+
+static ls_comparison compare_draws(uint64_t seed, double factor)
+{
+    static double a[N_STEPS], b[N_STEPS];
+    ls_typical typical[2];
+
+    draw_steps(2 * seed, 1.0, a);
+    draw_steps(2 * seed + 1, factor, b);
+    assert_int_equal(ls_typical_of(a, N_STEPS, &typical[0]), LS_OK);
+    assert_int_equal(ls_typical_of(b, N_STEPS, &typical[1]), LS_OK);
+    return ls_compare(&typical[0], &typical[1]);
+}
+
+/* A hundred pairs: at most 1% of repeats is called different, and 5% is seen nearly always. */
+static void test_noise_band(void **state)
+{
+    int repeats = 0, slower = 0, faster = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        repeats += compare_draws(seed, 1.0).verdict != 0;
+        slower += compare_draws(seed, 1.05).verdict == 1;
+        faster += compare_draws(seed, 1.0 / 1.05).verdict == -1;
+    }
+    print_message("of 100: %d repeats differ, %d slower, %d faster\n", repeats, slower, faster);
+    assert_true(repeats <= 3);
+    assert_true(slower >= 90 && faster >= 90);
+}
+
+static void test_few_steps_tell_nothing(void **state)
+{
+    const double few[] = {1.0, 1.1, 0.9, 1.0, 1.0};
+    ls_typical typical;
+
+    (void)state;
+    assert_int_equal(ls_typical_of(few, 5, &typical), LS_OK);
+    assert_true(typical.median == 1.0 && isnan(typical.noise));
+    assert_int_equal(ls_compare(&typical, &typical).verdict, 2);
+    assert_int_equal(ls_typical_of(few, 0, &typical), LS_OK);
+    assert_true(isnan(typical.median));
+}
+
+/* The cold steps at the beginning do not count. */
+static void test_warm_up_is_left_out(void **state)
+{
+    double values[40];
+    ls_typical typical;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) values[i] = i < 4 ? 100.0 : 1.0 + 0.01 * (i % 3);
+    values[20] = (double)NAN; /* not measured */
+    assert_int_equal(ls_typical_of(values, 40, &typical), LS_OK);
+    assert_int_equal(typical.n, 35);
+    assert_true(typical.most < 2.0);
+}
+
+/* ---- runs ---------------------------------------------------------------------------------- */
+
+static const char run_json[] =
+    "{\"schema\":1,\"version\":\"0.1.0\",\"started\":\"2026-01-02T03:04:05Z\",\"hardware\":\"cpu\","
+    "\"machine\":{\"cpu\":\"A <fast> CPU, \\\"really\\\"\",\"cores\":72,\"memory_bytes\":5e11},"
+    "\"model\":{\"parameters\":1000,\"config\":{\"model_type\":\"llama\"}},"
+    "\"config\":{\"precision\":\"bf16\"},"
+    "\"missing\":{\"energy_j.gpu\":\"no driver & no <card>\"},"
+    "\"power\":{\"samples_hz\":10,\"sensors\":["
+    "{\"id\":\"rapl.package-0\",\"kind\":\"energy\",\"rail\":\"cpu\",\"method\":\"counter\","
+    "\"unit\":\"uJ\",\"scale\":1e-6,\"contains\":\"cores, caches\",\"source\":\"/sys/x\"},"
+    "{\"id\":\"grace.module-0\",\"kind\":\"power\",\"rail\":\"module\",\"method\":\"meter\","
+    "\"unit\":\"uW\",\"scale\":1e-6,\"window_s\":0.05,\"contains\":\"all\",\"source\":\"/sys/y\"},"
+    "{\"id\":\"process.resident\",\"kind\":\"state\",\"rail\":\"none\",\"unit\":\"B\",\"scale\":1}"
+    "]}}";
+
+static void put_step(FILE *f, int step, double seconds, double watts)
+{
+    fprintf(
+        f,
+        "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
+        "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
+        "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
+        "\"host\":0.01},\"bytes\":{\"copy_in\":null},\"peak_bytes\":{\"hbm\":null,\"host\":5e9},"
+        "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
+        "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
+        "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
+        step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
+        watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
+}
+
+static void put_power(const char *folder)
+{
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/power.csv", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "attempt,time_ns,step,phase,read_us,rapl.package-0.uJ,grace.module-0.uW,"
+               "process.resident.B\n");
+    for (int i = 0; i < 6000; i++) /* 200 W, and 500 W */
+        fprintf(f, "1,%lld,%d,%s,30,%lld,500000000,5000000\n", 1000000000LL + 100000000LL * i,
+                1 + i / 10, i / 300 % 2 == 0 ? "forward" : "backward", 20000000LL * i);
+    fclose(f);
+}
+
+/* A run of n steps, as slow as factor says; its folder. */
+static const char *make_run(const char *name, int n, double factor)
+{
+    static char folders[8][512];
+    static int used;
+    char path[600];
+    double seconds[N_STEPS];
+    char *folder = folders[used++ % 8];
+
+    snprintf(folder, sizeof folders[0], "%s", at(name));
+    assert_int_equal(mkdir(folder, 0777), 0);
+    snprintf(path, sizeof path, "%s/record.jsonl", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    draw_steps(factor > 1.0 ? 5 : 6, factor, seconds);
+    for (int i = 0; i < n; i++) put_step(f, i + 1, seconds[i], 400.0);
+    fprintf(f,
+            "{\"step\":%d,\"attempt\":1,\"eval_loss\":2.5,\"eval_tokens\":99,\"eval_s\":1,"
+            "\"eval_loss_by_position\":[[0,1,4],[1,2,3],[2,4,2.5]]}\n",
+            n);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/run.json", folder);
+    put_file(path, run_json, sizeof run_json - 1);
+    put_power(folder);
+    return folder;
+}
+
+static char printed[65536];
+
+static ls_status report(const char *const *runs, int n_runs, const char *out,
+                        const char *export_dir)
+{
+    const ls_report_options options = {
+        .runs = runs, .n_runs = n_runs, .out = out, .export_dir = export_dir, .version = "0.1.0"};
+    FILE *f = fmemopen(printed, sizeof printed, "w");
+
+    assert_non_null(f);
+    const ls_status status = ls_report(&options, f);
+    fclose(f);
+    return status;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) fail_msg("no '%s' in:\n%.3000s", part, text);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    const char *const runs[] = {make_run("table", 300, 1.0), make_run("slow", 300, 1.3)};
+    assert_int_equal(report(runs, 2, NULL, NULL), LS_OK);
+    assert_has(printed, "held-out loss                         2.5                2.5\n");
+    assert_has(printed, "module W                              400                400\n");
+    assert_has(printed, "module J/token");
+    assert_has(printed, " -23.1% (+-");
+    assert_has(printed, " +30.0% (+-");
+    assert_has(printed, "never add"); /* rails */
+}
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 22);
+
+    assert_true(f != NULL && text != NULL);
+    assert_true(fread(text, 1, (1 << 22) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* Tags are closed in the order in which they were opened. */
+static void assert_nested(const char *html)
+{
+    static const char *const empty[] = {"meta", "link",   "line",    "rect",
+                                        "path", "circle", "!doctype"};
+    char open[64][16];
+    int n = 0;
+
+    for (const char *c = strchr(html, '<'); c != NULL; c = strchr(c + 1, '<')) {
+        char name[16] = "";
+        const bool closes = c[1] == '/';
+        sscanf(c + 1 + closes, "%15[a-z0-9!]", name);
+        bool alone = false;
+        for (size_t e = 0; e < sizeof empty / sizeof empty[0]; e++)
+            alone |= strcmp(name, empty[e]) == 0;
+        if (strcmp(name, "style") == 0 && !closes) c = strstr(c, "</style");
+        if (strcmp(name, "style") == 0 || alone) continue;
+        if (closes && (n == 0 || strcmp(open[n - 1], name) != 0))
+            fail_msg("</%s> closes <%s>: %.80s", name, n > 0 ? open[n - 1] : "", c);
+        if (closes)
+            n--;
+        else
+            snprintf(open[n++], sizeof open[0], "%s", name);
+        assert_true(n < 60);
+    }
+    assert_int_equal(n, 0);
+}
+
+static void test_page(void **state)
+{
+    static const char *const never[] = {"http:", "https:", "<script", "src=",  "@import",
+                                        "nan",   "inf\"",  "<fast>",  "<card>"};
+    static const char *const always[] = {"prefers-color-scheme:dark",
+                                         "name=\"viewport\"",
+                                         "A &lt;fast&gt; CPU",
+                                         "no driver &amp; no",
+                                         "Power by rail",
+                                         "Loss by position",
+                                         "Energy per token, rail module",
+                                         "forward",
+                                         "grace.module-0",
+                                         "nats per token"};
+
+    (void)state;
+    const char *const runs[] = {make_run("page <b>", 120, 1.0), make_run("page-2", 120, 1.3)};
+    char *out = strdup(at("out"));
+    assert_int_equal(report(runs, 2, out, NULL), LS_OK);
+    char *html = read_text(at("out/report.html"));
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
+        if (strstr(html, never[i]) != NULL) fail_msg("'%s' in the page", never[i]);
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) assert_has(html, always[i]);
+    assert_null(strstr(html, "page <b>"));
+    assert_nested(html);
+    assert_true(is_there(at("out/power_and_tokens_per_s.svg")));
+    char *svg = read_text(at("out/power_1.svg"));
+    assert_has(svg, "xmlns=");
+    assert_has(svg, "module");
+    assert_nested(svg);
+    free(svg);
+    free(html);
+    free(out);
+}
+
+/* Watts in the picture are those of the file, from a counter and from a meter. */
+static void test_samples(void **state)
+{
+    double least = INFINITY, most = 0.0;
+    char *next;
+
+    (void)state;
+    const char *const runs[] = {make_run("samples", 30, 1.0)};
+    char *set = strdup(at("samples-set"));
+    assert_int_equal(report(runs, 1, NULL, set), LS_OK);
+    char *csv = read_text(at("samples-set/power.csv"));
+    for (char *line = strtok_r(csv, "\n", &next); line; line = strtok_r(NULL, "\n", &next)) {
+        const char *cpu = strstr(line, ",cpu,");
+        if (cpu != NULL) least = fmin(least, strtod(cpu + 5, NULL));
+        if (cpu != NULL) most = fmax(most, strtod(cpu + 5, NULL));
+    }
+    assert_true(fabs(least - 200.0) < 1e-6 && fabs(most - 200.0) < 1e-6);
+    free(csv);
+    free(set);
+}
+
+/* A run that is killed while it writes a line is a run all the same; one that was damaged is not.
+ */
+static void test_torn_and_damaged(void **state)
+{
+    char path[600];
+
+    (void)state;
+    const char *const runs[] = {make_run("torn", 30, 1.0)};
+    snprintf(path, sizeof path, "%s/record.jsonl", runs[0]);
+    FILE *f = fopen(path, "a");
+    fputs("{\"step\":31,\"att", f);
+    fclose(f);
+    assert_int_equal(report(runs, 1, NULL, NULL), LS_OK);
+    assert_has(printed, "torn");
+    f = fopen(path, "a");
+    fputs("\n{\"step\":32,\"loss\":1}\n", f);
+    fclose(f);
+    assert_int_equal(report(runs, 1, NULL, NULL), LS_ERR_CORRUPT);
+    assert_has(ls_error(), "record.jsonl:32:");
+    const char *const nowhere[] = {at("nowhere")};
+    assert_int_equal(report(nowhere, 1, NULL, NULL), LS_ERR_IO);
+    assert_has(ls_error(), "give a run directory");
+}
+
+/* Of a run without run.json and power.csv there is still its record. */
+static void test_record_alone(void **state)
+{
+    char path[600];
+
+    (void)state;
+    const char *const runs[] = {make_run("alone", 30, 1.0)};
+    snprintf(path, sizeof path, "%s/run.json", runs[0]);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/power.csv", runs[0]);
+    assert_int_equal(unlink(path), 0);
+    char *out = strdup(at("alone-out"));
+    assert_int_equal(report(runs, 1, out, out), LS_OK);
+    free(out);
+}
+
+/* ---- data sets ----------------------------------------------------------------------------- */
+
+static ls_status validate(const char *directory)
+{
+    FILE *f = fmemopen(printed, sizeof printed, "w");
+    const ls_status status = ls_report_validate(directory, f);
+    fclose(f);
+    return status;
+}
+
+/* Replace the first `from` behind the n-th line of a table. */
+static void damage(const char *path, int line, const char *from, const char *to)
+{
+    char *text = read_text(path), *at_line = text;
+
+    for (int i = 1; i < line; i++) at_line = strchr(at_line, '\n') + 1;
+    char *found = strstr(at_line, from);
+    assert_non_null(found);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "%.*s%s%s", (int)(found - text), text, to, found + strlen(from));
+    fclose(f);
+    free(text);
+}
+
+static void test_data_set(void **state)
+{
+    static const struct {
+        const char *file, *from, *to, *says;
+        int line;
+    } damages[] = {
+        {"steps.csv", "1,7,1,1024", "1,7.5,1,1024", "steps.csv:8: step is '7.5': it must be whole",
+         8},
+        {"steps.csv", "1,7,1,1024", "1,,1,1024", "steps.csv:8: step is '': it must be there", 8},
+        {"steps.csv", "1,7,1,1024", "1,7,1,many", "tokens is 'many': it must be a number", 8},
+        {"steps.csv", "1,7,1,1024", "1,7,1,-4", "tokens is '-4': it is less", 8},
+        {"steps.csv", "1,7,1,1024", "3,7,1,1024", "runs.csv has no such run", 8},
+        {"steps.csv", "1,7,1,1024,", "1,7,1,", "31 cells, not 32", 8},
+        {"evals.csv", "loss", "lost", "evals.csv:1: column 3 is 'lost', not 'loss'", 1},
+        {"runs.csv", "\"A <fast>", "\"\"A <fast>", "runs.csv:2", 2},
+        {"power.csv", "module", "\"module", "a quote is not closed", 3},
+    };
+
+    (void)state;
+    const char *const runs[] = {make_run("set-1", 40, 1.0), make_run("set-2", 40, 1.0)};
+    char *set = strdup(at("set"));
+    assert_int_equal(report(runs, 2, NULL, set), LS_OK);
+    assert_int_equal(validate(set), LS_OK);
+    assert_has(printed, "steps      80 lines of 32 columns");
+    char *readme = read_text(at("set/README.md"));
+    assert_has(readme, "never add");
+    assert_has(readme, "| energy_module_j | J |");
+    free(readme);
+    for (size_t d = 0; d < sizeof damages / sizeof damages[0]; d++) {
+        char path[600];
+        assert_int_equal(report(runs, 2, NULL, set), LS_OK);
+        snprintf(path, sizeof path, "%s/%s", set, damages[d].file);
+        damage(path, damages[d].line, damages[d].from, damages[d].to);
+        if (validate(set) != LS_ERR_CORRUPT) fail_msg("damage %zu was not found", d);
+        assert_has(ls_error(), damages[d].says);
+    }
+    assert_int_equal(report(runs, 2, NULL, set), LS_OK);
+    assert_int_equal(unlink(at("set/evals.csv")), 0);
+    assert_int_equal(validate(set), LS_ERR_IO);
+    free(set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_noise_band),
+        cmocka_unit_test(test_few_steps_tell_nothing),
+        cmocka_unit_test(test_warm_up_is_left_out),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_torn_and_damaged),
+        cmocka_unit_test(test_record_alone),
+        cmocka_unit_test(test_data_set),
+    };
+    return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+}
