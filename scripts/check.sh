@@ -7,8 +7,8 @@
 #   gcc         release build, all tests not labelled slow
 #   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
 #   fuzz        each fuzz target for some seconds, from seeds made here
-#   --full adds mutations of the CUDA sources and the slow tests, also under the sanitizers, the thread sanitizer and a minute per
-#   fuzzer
+#   --full adds mutations of the CUDA sources, the slow tests, also under the sanitizers, the thread
+#   sanitizer and a minute per fuzzer
 #
 # Installs the packages it needs.  Builds lie in build-check/.  The last line counts the tests.
 set -euo pipefail
