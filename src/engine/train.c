@@ -26,6 +26,7 @@
 #include "record.h"
 #include "run_file.h"
 #include "run_meters.h"
+#include "run_model.h"
 #include "run_warning.h"
 
 #define PATH_BYTES  4096
@@ -236,12 +237,14 @@ static ls_status check_config(const training *t, const cJSON *before, const char
 }
 
 /* Frozen choices of the checkpoint, unless --replan. */
-static ls_status adopt_choices(training *t, const char *directory, ls_choices *choices)
+static ls_status adopt_choices(training *t, const ls_model_config *model, const char *directory,
+                               ls_choices *choices)
 {
     cJSON *before = NULL;
 
     LS_TRY(ls_checkpoint_read_choices(directory, choices, &before));
-    const ls_status status = check_config(t, before, directory);
+    ls_status status = check_config(t, before, directory);
+    if (status == LS_OK) status = ls_run_model_check(t->config, model, directory, true);
     cJSON_Delete(before);
     choices->compute_threads = (int)t->config->compute_threads;
     choices->optimizer_threads = ls_choices_optimizer_threads(t->config, &t->hardware);
@@ -279,7 +282,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         LS_TRY(ls_checkpoint_find_newest(t->config->output, note_rejected, &t->progress, &directory,
                                          NULL));
     if (directory != NULL) {
-        status = adopt_choices(t, directory, &choices);
+        status = adopt_choices(t, model, directory, &choices);
         if (status == LS_OK && !t->train->replan) {
             status = ls_choices_place(t->config, model, &t->hardware, true, true, &choices);
             options.choices = &choices;
