@@ -9,7 +9,7 @@
 
 #include "cuda_ops.h"
 
-enum { MISALIGN = 16 }; /* an operand lies on the device as on the host, modulo this */
+enum { MISALIGN = 256 }; /* an operand lies on the device as on the host, modulo this */
 
 /* Where an operand lies. */
 typedef struct stage {
