@@ -1,5 +1,6 @@
 /*
- * test_cli_resume.c - what a run directory is held to: the model that its weights were made with.
+ * test_cli_resume.c - what a run directory is held to: the model that its weights were made with,
+ * and one trainer at a time.
  */
 #include "cli_test.h"
 
@@ -98,12 +99,102 @@ static void test_eval_takes_what_the_run_file_chooses(void **state)
     RUN(0, "eval", QUIET_RUN, "--set", "sequence.tokens=128", "--json");
 }
 
+/* ---- one trainer at a time ----------------------------------------------------------------- */
+
+#define ENDLESS                                                                                    \
+    "train", QUIET_RUN, "--resume", "--set", "steps=100000000", "--set", "eval.every_steps=0",     \
+        "--set", "checkpoint.every_steps=0"
+
+static pid_t start_endless(void)
+{
+    const pid_t pid = START(ENDLESS);
+
+    for (;;) {
+        char *text = get_bytes(at("run/heartbeat.json"), NULL);
+        const bool running = text != NULL && strstr(text, "\"running\"") != NULL;
+        free(text);
+        if (running) return pid;
+        if (waitpid(pid, NULL, WNOHANG) != 0) fail_msg("the trainer ended too early");
+        sleep_ms(1);
+    }
+}
+
+static void check_kept_out(pid_t pid)
+{
+    char part[160];
+
+    snprintf(part, sizeof part,
+             "output: run is in use by another longspan, process %ld; wait until it ends, stop it, "
+             "or choose another output",
+             (long)pid);
+    assert_says(RUN(2, "train", QUIET_RUN)->err, part);
+    assert_says(RUN(2, "train", QUIET_RUN, "--resume")->err, part);
+    assert_says(RUN(2, "train", QUIET_RUN, "--resume", "--replan")->err, part);
+    assert_ok(ls_directory_make(at("elsewhere")));
+    assert_says(RUN(2, "train", QUIET_RUN, "--resume", "--set", "output=elsewhere/../run")->err,
+                "in use by another");
+}
+
+/* Beside it runs are read as ever. */
+static void test_second_trainer_is_kept_out(void **state)
+{
+    (void)state;
+    put_text(at("model.yaml"), model_yaml);
+    const pid_t pid = start_endless();
+    check_kept_out(pid);
+    RUN(0, "eval", QUIET_RUN, "--json");
+    RUN(0, "train", QUIET_RUN, "--dry-run");
+    RUN(0, "report", "run");
+    check_kept_out(pid);
+    assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    finish_as(75, pid);
+    assert_false(is_there(at("run/lock")));
+}
+
+static void test_killed_trainer_keeps_nobody_out(void **state)
+{
+    (void)state;
+    const pid_t pid = start_endless();
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    finish_as(1000 + SIGKILL, pid);
+    assert_true(is_there(at("run/lock")));
+    char step[32];
+    snprintf(step, sizeof step, "%lld", (long long)last_step("run") + 1);
+    RUN(75, ENDLESS, "--stop-after", step);
+    assert_false(is_there(at("run/lock")));
+}
+
+/* In a folder that holds no run as well; what is refused there leaves nothing. */
+static void test_empty_folder_is_held_too(void **state)
+{
+    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char part[64];
+
+    (void)state;
+    assert_ok(ls_directory_make(at("held")));
+    const int fd = open(at("held/lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(fcntl(fd, F_SETLK, &whole), 0);
+    snprintf(part, sizeof part, "another longspan, process %ld;", (long)getpid());
+    assert_says(RUN(2, "train", QUIET_RUN, "--set", "output=held")->err, part);
+    assert_says(RUN(2, "train", QUIET_RUN, "--set", "output=held", "--resume")->err, part);
+    close(fd);
+    RUN(2, "train", QUIET_RUN, "--set", "output=held", "--set", "data.train=none");
+    ls_name_list list;
+    assert_ok(ls_directory_list(at("held"), &list));
+    assert_int_equal(list.n_names, 0);
+    ls_name_list_free(&list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_another_model_is_refused),
         cmocka_unit_test(test_the_same_model_resumes),
         cmocka_unit_test(test_eval_takes_what_the_run_file_chooses),
+        cmocka_unit_test(test_second_trainer_is_kept_out),
+        cmocka_unit_test(test_killed_trainer_keeps_nobody_out),
+        cmocka_unit_test(test_empty_folder_is_held_too),
     };
     return cmocka_run_group_tests(tests, train_a_run, remove_scratch);
 }
