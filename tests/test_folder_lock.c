@@ -21,8 +21,9 @@
 
 #include "directory.h"
 #include "folder_lock.h"
+#include "run_folder.h"
 
-static char folder[256], path[300];
+static char folder[256], path[300], record[300];
 
 static bool is_there(void)
 {
@@ -154,12 +155,74 @@ static void test_replaced_file(void **state)
     ls_folder_lock_release(lock);
 }
 
+/* ---- run directories ----------------------------------------------------------------------- */
+
+/* Two that begin at once: the folder is not there when they look, and is when they make it. */
+static void test_made_meanwhile(void **state)
+{
+    ls_progress progress = ls_progress_open(1, true);
+    ls_run_folder run;
+    int stop[2], ready[2];
+    char byte;
+
+    (void)state;
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(ls_run_folder_open(folder, false, &progress, &run), LS_OK);
+    assert_false(run.taken);
+    assert_int_equal(pipe(stop) | pipe(ready), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ls_run_folder other;
+        close(stop[1]);
+        if (ls_run_folder_open(folder, false, &progress, &other) != LS_OK ||
+            ls_run_folder_make(&other) != LS_OK)
+            _exit(1);
+        (void)(write(ready[1], "", 1) == 1);
+        _exit((int)read(stop[0], &byte, 1)); /* until the other end is closed */
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(ls_run_folder_make(&run), LS_ERR_INVALID);
+    assert_non_null(strstr(ls_error(), "in use"));
+    close(stop[1]);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+
+    fclose(fopen(record, "w")); /* it has trained, and gone */
+    assert_int_equal(ls_run_folder_make(&run), LS_ERR_INVALID);
+    assert_non_null(strstr(ls_error(), "already holds a run"));
+    ls_run_folder_close(&run);
+    assert_false(is_there());
+    assert_int_equal(unlink(record), 0);
+    close(stop[0]);
+    close(ready[0]);
+    ls_progress_close(&progress);
+}
+
+static void test_run_without_locks(void **state)
+{
+    ls_progress progress = ls_progress_open(1, true);
+    ls_run_folder run;
+
+    (void)state;
+    fail_with = ENOLCK;
+    assert_int_equal(ls_run_folder_open(folder, true, &progress, &run), LS_OK);
+    assert_int_equal(fail_with, 0);
+    assert_int_equal(ls_run_folder_make(&run), LS_OK);
+    assert_null(run.lock);
+    ls_run_folder_close(&run);
+    ls_progress_close(&progress);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "%s/lock-XXXXXX", LS_BINARY_DIR);
     if (mkdtemp(folder) == NULL) return -1;
     snprintf(path, sizeof path, "%s/lock", folder);
+    snprintf(record, sizeof record, "%s/record.jsonl", folder);
     return 0;
 }
 
@@ -172,10 +235,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_is_refused),
-        cmocka_unit_test(test_dead_holder_holds_nothing),
-        cmocka_unit_test(test_no_locks),
-        cmocka_unit_test(test_replaced_file),
+        cmocka_unit_test(test_second_is_refused), cmocka_unit_test(test_dead_holder_holds_nothing),
+        cmocka_unit_test(test_no_locks),          cmocka_unit_test(test_replaced_file),
+        cmocka_unit_test(test_made_meanwhile),    cmocka_unit_test(test_run_without_locks),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
