@@ -13,7 +13,6 @@
 #include "bench_optimizer.h"
 #include "convert.h"
 #include "device.h"
-#include "directory.h"
 #include "job.h"
 #include "profile.h"
 #include "report.h"
@@ -362,19 +361,6 @@ int longspan_convert(const char *source, const char *target, longspan_convert_re
     return 0;
 }
 
-static ls_status make_parent(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *parent;
-
-    if (slash == NULL || slash == path) return LS_OK;
-    parent = strndup(path, (size_t)(slash - path));
-    if (parent == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "the path %s", path);
-    const ls_status status = ls_directory_make(parent);
-    free(parent);
-    return status;
-}
-
 int longspan_tokenize(const char *prefix, const char *tokenizer, const char *const *paths,
                       int n_paths, longspan_tokenize_result *result)
 {
@@ -387,7 +373,6 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
                        "--tokenizer %s: this version has 'bytes'; other tokenizers' shards can be "
                        "made elsewhere and read (Megatron .bin/.idx)",
                        tokenizer);
-    LS_TRY(make_parent(prefix));
     LS_TRY(ls_tokenize_bytes(&request, &report));
     *result = (longspan_tokenize_result){
         .documents = report.n_files, .tokens = report.n_tokens, .empty_files = report.n_empty};

@@ -25,6 +25,21 @@ static void test_usage(void **state)
     assert_says(RUN(0, "--version")->out, "attention bf16");
 }
 
+/* Days and times that no calendar has; mktime() would take them for others. */
+static void test_impossible_dates(void **state)
+{
+    static const char *const bad[] = {"2027-13-41T99:99", "2099-02-29T00:00", "2099-00-10T00:00",
+                                      "2099-04-31T12:00", "2099-01-00T12:00", "2099-01-01T24:00",
+                                      "2099-01-01T12:60", "2099--1-01T12:00", "2099-01-01T12:00:75",
+                                      "2099-01-01T-1:00"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_says(RUN(2, "train", "run.yaml", "--dry-run", "--deadline", bad[i])->err,
+                    "want +2h30m, 2027-01-31T18:00");
+    RUN(0, "train", "run.yaml", "--dry-run", "--deadline", "2096-02-29T23:59:59");
+}
+
 /* A change to the run file, and what the message must hold beside FILE:LINE:. */
 static void test_run_file(void **state)
 {
@@ -424,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_impossible_dates),
         cmocka_unit_test(test_run_file),
         cmocka_unit_test(test_model_file),
         cmocka_unit_test(test_shards),

@@ -413,6 +413,44 @@ static void test_everything_masked(void **state)
     assert_string_equal(done->out, "");
 }
 
+/* How often a text occurs. */
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (text = strstr(text, part); text != NULL; text = strstr(text + 1, part)) n++;
+    return n;
+}
+
+/* The same in training: null, not 0, and a word of it. */
+static void test_training_without_labels(void **state)
+{
+    (void)state;
+#define MASKED(set)                                                                                \
+    RUN(0, "train", "run.yaml", "--set", "output=masked", "--set", "steps=2", "--set",             \
+        "eval.every_steps=1", "--set", set)
+    const outcome *done = MASKED("data.valid=data/short");
+    assert_int_equal(count(done->err, "no held-out loss: none of the 64 tokens that were read is"),
+                     2);
+    char *record = need_bytes(at("masked/record.jsonl"), NULL);
+    assert_int_equal(count(record, "\"eval_loss\":null,\"eval_tokens\":0,"), 2);
+    assert_int_equal(count(record, "\"loss\":null"), 0);
+    free(record);
+    assert_ok(ls_directory_remove(at("masked")));
+
+    done = MASKED("data.train=data/short");
+    assert_int_equal(count(done->err, "warning: step 1: none of its "), 1);
+    assert_int_equal(count(done->err, " tokens is to be predicted, so it has no loss"), 1);
+    assert_says(done->err, "step 1/2  loss none ");
+    record = need_bytes(at("masked/record.jsonl"), NULL);
+    assert_int_equal(count(record, "\"loss\":null,"), 2);
+    assert_int_equal(count(record, "\"eval_loss\":null,"), 0);
+    free(record);
+    char *beat = need_bytes(at("masked/heartbeat.json"), NULL);
+    assert_says(beat, "\"loss\": null");
+    free(beat);
+#undef MASKED
+}
+
 static int make_run(void **state)
 {
     if (make_scratch(state) != 0) return -1;
@@ -436,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_evaluations_have_the_same_kinds),
         cmocka_unit_test(test_short_documents),
         cmocka_unit_test(test_everything_masked),
+        cmocka_unit_test(test_training_without_labels),
     };
     return cmocka_run_group_tests(tests, make_run, remove_scratch);
 }

@@ -94,6 +94,20 @@ static bool parse_duration(const char *text, double *seconds)
     return true;
 }
 
+/* mktime() takes 31 June for 1 July: a date that it changes is none. */
+static bool find_moment(const struct tm *date, double *epoch)
+{
+    struct tm t = *date;
+    const time_t when = mktime(&t);
+
+    if (when == (time_t)-1 || t.tm_year != date->tm_year || t.tm_mon != date->tm_mon ||
+        t.tm_mday != date->tm_mday || t.tm_hour != date->tm_hour || t.tm_min != date->tm_min ||
+        t.tm_sec != date->tm_sec)
+        return false;
+    *epoch = (double)when;
+    return true;
+}
+
 /* Local "YYYY-MM-DDTHH:MM[:SS]" (a blank may stand for T). */
 static bool parse_date(const char *text, double *epoch)
 {
@@ -113,10 +127,7 @@ static bool parse_date(const char *text, double *epoch)
     if (text[used] != '\0') return false;
     t.tm_year -= 1900;
     t.tm_mon -= 1;
-    const time_t when = mktime(&t);
-    if (when == (time_t)-1) return false;
-    *epoch = (double)when;
-    return true;
+    return find_moment(&t, epoch);
 }
 
 static bool parse_time(const char *text, double *epoch)

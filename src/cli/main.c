@@ -1,4 +1,7 @@
 /* main.c - longspan COMMAND ...: find the command, run it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,11 +57,40 @@ static void stop_threads_spinning(char **argv)
 #endif
 }
 
-int main(int argc, char **argv)
+/*
+ * A file must not get the number of a stream that is closed, or what is printed lands in it.  A
+ * closed stream becomes /dev/null, opened the wrong way round: what is read or written there fails,
+ * as on the closed one.
+ */
+static bool fill_closed_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDONLY);
+        if (fd == STDIN_FILENO) fd = close(fd) == 0 ? open("/dev/null", O_WRONLY) : -1;
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0) return false;
+    close(fd);
+    return true;
+}
+
+/* The exit code of a command whose output may not have been written. */
+static int finish_output(int code)
+{
+    const bool failed_before = ferror(stdout) != 0;
+
+    errno = 0;
+    const bool failed = fclose(stdout) != 0 || failed_before;
+    if (!failed || code != EXIT_DONE) return code; /* a failure has been described */
+    fprintf(stderr, "longspan: error: writing to standard output: %s\n",
+            errno != 0 ? strerror(errno) : "not all was written");
+    return EXIT_FAILED;
+}
+
+static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-
-    stop_threads_spinning(argv);
 
     if (strcmp(name, "--version") == 0) return print_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
@@ -71,4 +103,14 @@ int main(int argc, char **argv)
     if (*name != '\0') fprintf(stderr, "longspan: no command '%s'\n", name);
     print_usage(stderr);
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (!fill_closed_streams()) {
+        fprintf(stderr, "longspan: error: /dev/null: %s\n", strerror(errno));
+        return EXIT_FAILED;
+    }
+    stop_threads_spinning(argv);
+    return finish_output(run_command(argc, argv));
 }

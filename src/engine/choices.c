@@ -10,6 +10,7 @@
 
 #include "host_memory.h"
 #include "save_search.h"
+#include "text.h"
 
 #define CHUNK_ROWS 2048
 
@@ -84,6 +85,12 @@ uint64_t ls_choices_room(const ls_hardware *hardware, ls_place_kind place)
     return place == LS_PLACE_HOST ? ls_host_memory_read().available_bytes : 0;
 }
 
+/* "12.3 GiB" of a figure that may be larger than any memory. */
+static const char *describe_bytes(char text[LS_TEXT_BYTES], double bytes)
+{
+    return ls_text_bytes(text, LS_TEXT_BYTES, bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX);
+}
+
 /* Refuse what cannot fit whatever is chosen, before such a plan is built. */
 static ls_status check_saved(const ls_run_config *config, const ls_model_config *model,
                              const ls_hardware *hardware, bool train)
@@ -97,12 +104,15 @@ static ls_status check_saved(const ls_run_config *config, const ls_model_config 
               : (double)config->sequence_tokens * (double)config->sequences *
                     (double)model->hidden_size * (double)ls_dtype_bytes(config->precision);
 
+    char needed[LS_TEXT_BYTES], left[LS_TEXT_BYTES];
+
     if (bytes <= room) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
-                   "host memory: what is kept of %lld sequences of %lld tokens alone needs %.3f "
-                   "GiB, %s leaves %.3f GiB%s; lower sequence.tokens or batch.sequences%s",
-                   (long long)config->sequences, (long long)config->sequence_tokens, bytes / 0x1p30,
-                   memory.limit, room / 0x1p30, device > 0.0 ? " with device memory" : "",
+                   "host memory: what is kept of %lld sequences of %lld tokens alone needs %s, %s "
+                   "leaves %s%s; lower sequence.tokens or batch.sequences%s",
+                   (long long)config->sequences, (long long)config->sequence_tokens,
+                   describe_bytes(needed, bytes), memory.limit, describe_bytes(left, room),
+                   device > 0.0 ? " with device memory" : "",
                    train ? ", or keep fewer inputs of layers (memory.save: x/4)" : "");
 }
 
@@ -168,8 +178,10 @@ static ls_status set_tiles(const ls_decoder_options *options, ls_placement *p)
     if (cut && options->query_block % options->chunk != 0)
         return LS_FAIL(LS_ERR_INVALID,
                        "sequence.query_block: %lld is no multiple of sequence.chunk %lld, so "
-                       "activations cannot pass through device memory in blocks",
-                       (long long)options->query_block, (long long)options->chunk);
+                       "activations cannot pass through device memory in blocks; allowed: "
+                       "multiples of the chunk, such as %lld",
+                       (long long)options->query_block, (long long)options->chunk,
+                       (long long)(options->query_block / options->chunk * options->chunk));
     p->tiles[LS_CLASS_X] = options->query_block / options->chunk + 1;
     return LS_OK;
 }

@@ -130,5 +130,5 @@ void ls_loss_stats_add(ls_loss_stats *stats, const ls_loss_rows *rows)
 
 double ls_loss_stats_mean(const ls_loss_stats *stats)
 {
-    return stats->labels > 0 ? stats->sum / (double)stats->labels : 0.0;
+    return stats->labels > 0 ? stats->sum / (double)stats->labels : (double)NAN;
 }

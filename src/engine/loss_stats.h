@@ -69,7 +69,7 @@ typedef struct ls_loss_rows {
 /* Rows whose target is LS_TARGET_IGNORE do not count. */
 void ls_loss_stats_add(ls_loss_stats *stats, const ls_loss_rows *rows);
 
-/* Mean loss; 0 without labels. */
+/* Mean loss; NAN without labels. */
 double ls_loss_stats_mean(const ls_loss_stats *stats);
 
 #endif

@@ -11,7 +11,8 @@
 typedef struct comparison {
     FILE *file;
     cJSON *documents; /* NULL: a table */
-    int n_fitting;
+    int n_fitting, n_shown, n_impossible;
+    char why_impossible[LS_PLAN_WHY_BYTES]; /* of the latest */
     char whys[LS_PROFILES_COMPARED_MAX][LS_NAME_BYTES + 2 + LS_PLAN_WHY_BYTES];
     int n_whys;
 } comparison;
@@ -79,6 +80,7 @@ static ls_status show(const ls_plan_report *report, void *context)
     comparison *c = context;
     cJSON *json = NULL;
 
+    c->n_shown++;
     c->n_fitting += report->fits;
     if (c->documents != NULL) {
         LS_TRY(ls_plan_report_to_json(report, &json));
@@ -97,6 +99,9 @@ static ls_status finish(const comparison *c)
     for (int w = 0; w < c->n_whys; w++) fprintf(c->file, "\n%s\n", c->whys[w]);
     LS_TRY(ls_plan_flush(c->file));
     if (c->n_fitting > 0) return LS_OK;
+    if (c->n_impossible == c->n_shown)
+        return LS_FAIL(LS_ERR_INVALID, "--compare: the run is possible on none of these: %s",
+                       c->why_impossible);
     return LS_FAIL(LS_ERR_NO_MEMORY, "--compare: the plan fits none of these");
 }
 
@@ -130,6 +135,18 @@ static ls_status check_names(const char *names)
     }
 }
 
+/* What the run file asks for may be impossible on one machine and possible on the next. */
+static ls_status show_one(const ls_run_config *config, const ls_model_config *model,
+                          const char *name, const ls_job_options *options, comparison *c)
+{
+    const ls_status status = ls_plan_on_hardware(config, model, name, options, show, c);
+
+    if (status != LS_ERR_INVALID && status != LS_ERR_UNSUPPORTED) return status;
+    c->n_impossible++;
+    snprintf(c->why_impossible, sizeof c->why_impossible, "%s", ls_error());
+    return ls_plan_refuse_on_hardware(config, model, name, show, c);
+}
+
 static ls_status show_all(const ls_run_config *config, const ls_model_config *model,
                           const char *names, const ls_job_options *options, comparison *c)
 {
@@ -139,7 +156,7 @@ static ls_status show_all(const ls_run_config *config, const ls_model_config *mo
     if (c->documents == NULL) print_head(c->file);
     do {
         LS_TRY(next_name(&names, name, sizeof name));
-        LS_TRY(ls_plan_on_hardware(config, model, name, &once, show, c));
+        LS_TRY(show_one(config, model, name, &once, c));
         once.quiet = true;
     } while (*names++ != '\0');
     return finish(c);

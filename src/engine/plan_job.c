@@ -62,14 +62,14 @@ static ls_status build_and_show(const plan_job *job)
     return status;
 }
 
-/* There was no room to build the plan. */
-static ls_status show_refusal(const plan_job *job)
+/* There is no plan, and why says the reason. */
+static ls_status show_refusal(const plan_job *job, const char *why)
 {
     const ls_choices none = {.chunk = 0};
     const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &none, true);
     ls_plan_report report;
 
-    ls_plan_report_refuse(job->config, &job->hardware, &options, ls_error(), &report);
+    ls_plan_report_refuse(job->config, &job->hardware, &options, why, &report);
     return job->show(&report, job->context);
 }
 
@@ -82,7 +82,20 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
     LS_TRY(ls_hardware_open(hardware, false, &job.hardware));
     if (!options->quiet) ls_run_warnings_print(config, model, &job.hardware);
     ls_status status = build_and_show(&job);
-    if (status == LS_ERR_NO_MEMORY) status = show_refusal(&job);
+    if (status == LS_ERR_NO_MEMORY) status = show_refusal(&job, ls_error());
+    ls_hardware_close(&job.hardware);
+    return status;
+}
+
+ls_status ls_plan_refuse_on_hardware(const ls_run_config *config, const ls_model_config *model,
+                                     const char *hardware, ls_plan_show *show, void *context)
+{
+    plan_job job = {.config = config, .model = model, .show = show, .context = context};
+    char why[LS_PLAN_WHY_BYTES];
+
+    snprintf(why, sizeof why, "%s", ls_error());
+    LS_TRY(ls_hardware_open(hardware, false, &job.hardware));
+    const ls_status status = show_refusal(&job, why);
     ls_hardware_close(&job.hardware);
     return status;
 }

@@ -25,6 +25,13 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
                               ls_plan_show *show, void *context);
 
 /*
+ * Show that there is no plan on this hardware, because of the failure described last.  Returns what
+ * show returned, or as ls_hardware_open().
+ */
+ls_status ls_plan_refuse_on_hardware(const ls_run_config *config, const ls_model_config *model,
+                                     const char *hardware, ls_plan_show *show, void *context);
+
+/*
  * Make the failure of a run that found no room say what its plan says: by how much it is short, and
  * which policy of memory.save fits at what cost.  Returns status, whatever it is.
  */

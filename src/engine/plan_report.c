@@ -69,21 +69,24 @@ static void describe_shortage(ls_plan_report *r)
     while (p < LS_PLACE_COUNT && r->short_bytes[p] == 0) p++;
     if (p == LS_PLACE_COUNT) return;
     const ls_place_kind place = (ls_place_kind)p;
-    const double available = (double)r->available.place_bytes[p];
-    const double states = (double)count_states(r, place);
+    const uint64_t states = count_states(r, place);
+    char is_short[LS_TEXT_BYTES], needed[LS_TEXT_BYTES], available[LS_TEXT_BYTES];
+
+    ls_text_bytes(is_short, sizeof is_short, r->short_bytes[p]);
+    ls_text_bytes(available, sizeof available, r->available.place_bytes[p]);
     const int n = snprintf(r->why, sizeof r->why,
-                           "%s memory: the plan is short by %.3f GiB: ", ls_place_name(place),
-                           (double)r->short_bytes[p] / 0x1p30);
-    if (states > available)
+                           "%s memory: the plan is short by %s: ", ls_place_name(place), is_short);
+    if (states > r->available.place_bytes[p])
         snprintf(r->why + n, sizeof r->why - (size_t)n,
-                 "weights, moments and gradients alone need %.3f GiB, %.3f GiB are available; take "
-                 "a smaller model or a machine with more memory",
-                 states / 0x1p30, available / 0x1p30);
+                 "weights, moments and gradients alone need %s, %s are available; take a smaller "
+                 "model or a machine with more memory",
+                 ls_text_bytes(needed, sizeof needed, states), available);
     else
         snprintf(r->why + n, sizeof r->why - (size_t)n,
-                 "it needs %.3f GiB, %.3f GiB are available; lower sequence.tokens or "
-                 "batch.sequences, or save less (memory.save)",
-                 (double)ls_plan_place_bytes(r->plan, place) / 0x1p30, available / 0x1p30);
+                 "it needs %s, %s are available; lower sequence.tokens or batch.sequences, or save "
+                 "less (memory.save)",
+                 ls_text_bytes(needed, sizeof needed, ls_plan_place_bytes(r->plan, place)),
+                 available);
 }
 
 bool ls_plan_report_may_save_less(const ls_plan_report *r)

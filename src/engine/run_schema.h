@@ -64,6 +64,10 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
 /* The same with the field's default, if it has one. */
 ls_status ls_run_field_read_default(const ls_run_field *field, ls_run_config *config);
 
+/* The classes whose place a run file may give, all but the batch, and their names; how many. */
+size_t ls_run_list_classes(const char *names[LS_CLASS_COUNT],
+                           ls_tensor_class classes[LS_CLASS_COUNT]);
+
 /* Read memory.save (run_save.c). */
 ls_status ls_run_save_read(const ls_yaml_node *node, ls_run_config *config);
 

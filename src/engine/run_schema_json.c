@@ -59,6 +59,36 @@ static void format_save(char *text, size_t size)
              strided, LS_SAVE_RANGES_MAX, strided);
 }
 
+/* {"x": {"enum": ["hbm", "host"]}, ...} of all classes and places. */
+static void format_place(char *text, size_t size)
+{
+    const char *names[LS_CLASS_COUNT];
+    ls_tensor_class classes[LS_CLASS_COUNT];
+    const size_t n = ls_run_list_classes(names, classes);
+    char places[128] = "";
+    int at = snprintf(text, size,
+                      "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {");
+
+    for (int p = 0; p < LS_PLACE_COUNT; p++) {
+        const size_t used = strlen(places);
+        snprintf(places + used, sizeof places - used, "%s\"%s\"", p > 0 ? ", " : "",
+                 ls_place_name((ls_place_kind)p));
+    }
+    for (size_t c = 0; c < n; c++)
+        at += snprintf(text + at, size - (size_t)at, "%s\"%s\": {\"enum\": [%s]}",
+                       c > 0 ? ", " : "", names[c], places);
+    snprintf(text + at, size - (size_t)at, "}}");
+}
+
+/* Patterns know digits, not numbers. */
+static void format_bins(char *text, size_t size, const ls_run_field *field)
+{
+    assert(field->least == 1 && field->most == 256);
+    snprintf(text, size,
+             "{\"anyOf\": [{\"type\": \"null\"}, {\"type\": \"string\", \"pattern\": "
+             "\"^(log2|linear:([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-6]))$\"}]}");
+}
+
 static void format_value(char *text, size_t size, const ls_run_field *field)
 {
     char whole[128];
@@ -85,11 +115,7 @@ static void format_value(char *text, size_t size, const ls_run_field *field)
         return;
     case LS_RUN_REAL: format_real(text, size, field->range); return;
     case LS_RUN_ROPE: format_rope(text, size); return;
-    case LS_RUN_BINS:
-        snprintf(text, size,
-                 "{\"anyOf\": [{\"type\": \"null\"}, {\"type\": \"string\", "
-                 "\"pattern\": \"^(log2|linear:[1-9][0-9]*)$\"}]}");
-        return;
+    case LS_RUN_BINS: format_bins(text, size, field); return;
     case LS_RUN_GROUPS:
         snprintf(text, size,
                  "{\"type\": \"array\", \"items\": {\"type\": \"object\", "
@@ -98,7 +124,7 @@ static void format_value(char *text, size_t size, const ls_run_field *field)
                  "{\"type\": \"number\", \"minimum\": 0}, "
                  "\"frozen\": {\"type\": \"boolean\"}}}}");
         return;
-    case LS_RUN_PLACE: snprintf(text, size, "{\"type\": \"object\", \"maxProperties\": 0}"); return;
+    case LS_RUN_PLACE: format_place(text, size); return;
     case LS_RUN_THREADS:
         snprintf(text, size,
                  "{\"anyOf\": [{\"const\": \"auto\"}, {\"type\": \"object\", "

@@ -181,8 +181,8 @@ static ls_status read_groups(const ls_yaml_node *node, ls_run_config *config)
     return LS_OK;
 }
 
-/* The classes that the contract names: all but the batch. */
-static size_t list_classes(const char *names[LS_CLASS_COUNT], ls_tensor_class *classes)
+size_t ls_run_list_classes(const char *names[LS_CLASS_COUNT],
+                           ls_tensor_class classes[LS_CLASS_COUNT])
 {
     size_t n = 0;
     for (int c = 0; c < LS_CLASS_COUNT; c++) {
@@ -197,7 +197,7 @@ static ls_status read_place(const ls_yaml_node *node, ls_run_config *config)
 {
     const char *names[LS_CLASS_COUNT], *places[LS_PLACE_COUNT];
     ls_tensor_class classes[LS_CLASS_COUNT];
-    const size_t n = list_classes(names, classes);
+    const size_t n = ls_run_list_classes(names, classes);
 
     for (int p = 0; p < LS_PLACE_COUNT; p++) places[p] = ls_place_name((ls_place_kind)p);
     LS_TRY(ls_yaml_get_map(node));

@@ -49,6 +49,7 @@ typedef struct training {
     pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
     ls_record *record;
     ls_progress progress;
+    bool warned_of_no_label;
     ls_loss_record step_line, eval_line; /* of losses */
     int64_t saved_step;                  /* of the newest checkpoint; -1: none */
 } training;
@@ -69,6 +70,7 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .tokens = r->tokens,
         .tokens_total = r->tokens_total,
         .pairs = r->pairs,
+        .labels = r->labels,
         .loss = r->loss,
         .grad_norm = r->grad_norm,
         .grad_norm_clipped = r->grad_norm_clipped,
@@ -99,6 +101,18 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
     return ls_record_step(t->record, &line);
 }
 
+/* Once: data that begins so may go on so. */
+static void warn_of_no_label(training *t, const ls_step_result *r)
+{
+    if (t->warned_of_no_label) return;
+    t->warned_of_no_label = true;
+    ls_progress_note(&t->progress,
+                     "warning: step %lld: none of its %lld tokens is to be predicted, so it has no "
+                     "loss and no gradient; look at PREFIX.mask of data.train, and at documents of "
+                     "one token",
+                     (long long)r->step, (long long)r->tokens);
+}
+
 /* An event, on the host lane. */
 static ls_status step_done(void *context, const ls_step_result *r, const ls_loss_stats *losses)
 {
@@ -107,12 +121,14 @@ static ls_status step_done(void *context, const ls_step_result *r, const ls_loss
     pthread_mutex_lock(&t->mutex);
     ls_progress_step_done(&t->progress,
                           &(ls_progress_step){.step = r->step,
+                                              .labels = r->labels,
                                               .loss = r->loss,
                                               .tokens_per_s = (double)r->tokens / r->seconds,
                                               .step_s = r->seconds,
                                               .lr = r->lr,
                                               .grad_norm = r->grad_norm,
                                               .skipped = r->skipped});
+    if (r->labels == 0) warn_of_no_label(t, r);
     const ls_status status = record_step(t, r, losses);
     pthread_mutex_unlock(&t->mutex);
     return status;
@@ -150,6 +166,19 @@ static void show_beat(void *context, const ls_heartbeat_beat *beat)
     pthread_mutex_unlock(&t->mutex);
 }
 
+static void note_eval(training *t, const ls_eval_record *line)
+{
+    if (line->tokens > 0)
+        ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
+                         (long long)line->step, line->loss, (long long)line->tokens);
+    else
+        ls_progress_note(&t->progress,
+                         "warning: step %lld: no held-out loss: none of the %lld tokens that were "
+                         "read is to be predicted; raise eval.tokens, or look at PREFIX.mask of "
+                         "data.valid",
+                         (long long)line->step, (long long)atomic_load(&t->eval_losses.rows_seen));
+}
+
 /* No event but the heartbeat's comes while this records: evaluating waits for everything that was
  * submitted. */
 static ls_status evaluate(training *t)
@@ -162,14 +191,13 @@ static ls_status evaluate(training *t)
     ls_eval_record line = {
         .step = t->trainer.step,
         .attempt = t->attempt,
-        .loss = t->eval_losses.labels > 0 ? ls_loss_stats_mean(&t->eval_losses) : (double)NAN,
+        .loss = ls_loss_stats_mean(&t->eval_losses),
         .tokens = t->eval_losses.labels,
         .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
         .losses = ls_loss_record_fill(&t->eval_line, &t->eval_losses, t->config->position_bins)};
     ls_run_meters_eval_end(t->meters, &line);
     pthread_mutex_lock(&t->mutex);
-    ls_progress_note(&t->progress, "step %lld: held-out loss %.4f (%lld tokens)",
-                     (long long)line.step, line.loss, (long long)line.tokens);
+    note_eval(t, &line);
     pthread_mutex_unlock(&t->mutex);
     return ls_record_eval(t->record, &line);
 }

@@ -46,7 +46,7 @@ typedef struct ls_position {
 typedef struct ls_step_result {
     int64_t step, tokens, tokens_total, labels, skipped_in_a_row;
     double pairs, seconds;
-    double loss; /* mean over labels */
+    double loss; /* mean over labels; NAN without any */
     double grad_norm, grad_norm_clipped, lr;
     bool clipped, skipped;
     double lane_busy_s[LS_LANE_COUNT];    /* since the step before */

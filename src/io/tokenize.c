@@ -5,10 +5,12 @@
  */
 #include "tokenize.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "directory.h"
 #include "disk_file.h"
@@ -90,25 +92,72 @@ static ls_status collect(file_list *list, const char *path)
     return copy ? add_path(list, copy) : ls_disk_file_fail_memory(strlen(path), "a path");
 }
 
-static bool ends_as(const char *path, const char *prefix, const char *suffix)
+/* "", ".", "..", and paths that end so, would make hidden files or files of a folder's name. */
+static ls_status check_prefix(const char *prefix)
 {
-    const size_t n = strlen(prefix);
-    return strncmp(path, prefix, n) == 0 && strcmp(path + n, suffix) == 0;
+    const char *slash = strrchr(prefix, '/');
+    const char *name = slash ? slash + 1 : prefix;
+
+    if (*name != '\0' && strcmp(name, ".") != 0 && strcmp(name, "..") != 0) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "'%s' ends in no file's name: the output is PREFIX.bin and PREFIX.idx; allowed: "
+                   "a prefix such as data/train",
+                   prefix);
 }
 
-/* A shard written among its inputs would be read as text the next time. */
+typedef struct file_identity {
+    dev_t device;
+    ino_t number;
+} file_identity;
+
+static bool is_same(const struct stat *about, const file_identity *file)
+{
+    return about->st_dev == file->device && about->st_ino == file->number;
+}
+
+/* The files that the output replaces; what cannot be looked at is no input either. */
+static int find_old_output(const char *prefix, file_identity old[2])
+{
+    static const char *const suffixes[] = {".bin", ".idx"};
+    char path[PATH_MAX];
+    struct stat about;
+    int n = 0;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s%s", prefix, suffixes[i]);
+        if (stat(path, &about) == 0) old[n++] = (file_identity){about.st_dev, about.st_ino};
+    }
+    return n;
+}
+
+/* A shard among its inputs would be read as text; by whatever path it is named. */
 static ls_status check_output(const file_list *list, const char *prefix)
 {
-    for (int64_t i = 0; i < list->n; i++) {
-        if (!ends_as(list->paths[i], prefix, ".bin") && !ends_as(list->paths[i], prefix, ".idx")) {
-            continue;
-        }
-        return LS_FAIL(LS_ERR_INVALID,
-                       "%s is the output, and lies among the inputs: write it "
-                       "elsewhere",
-                       list->paths[i]);
+    file_identity old[2];
+    const int n_old = find_old_output(prefix, old);
+    struct stat about;
+
+    for (int64_t i = 0; i < list->n && n_old > 0; i++) {
+        if (stat(list->paths[i], &about) != 0) continue; /* opening it names the fault */
+        for (int o = 0; o < n_old; o++)
+            if (is_same(&about, &old[o]))
+                return LS_FAIL(LS_ERR_INVALID,
+                               "%s is the output, and lies among the inputs: write it "
+                               "elsewhere",
+                               list->paths[i]);
     }
     return LS_OK;
+}
+
+/* The folder of the output, made when the inputs are known to be good. */
+static ls_status make_parent(const char *prefix)
+{
+    char *parent = ls_path_parent(prefix);
+
+    if (!parent) return ls_disk_file_fail_memory(strlen(prefix), "a path");
+    const ls_status status = ls_directory_make(parent);
+    free(parent);
+    return status;
 }
 
 static ls_status copy_bytes(const ls_tokenize_request *request, const ls_disk_file *file,
@@ -171,12 +220,13 @@ static ls_status write_shard(file_list *list)
 ls_status ls_tokenize_bytes(const ls_tokenize_request *request, ls_tokenize_report *report)
 {
     file_list list = {.request = request};
-    ls_status status = LS_OK;
+    ls_status status = check_prefix(request->prefix);
 
     for (int64_t i = 0; i < request->n_paths && status == LS_OK; i++) {
         status = collect(&list, request->paths[i]);
     }
     if (status == LS_OK) status = check_output(&list, request->prefix);
+    if (status == LS_OK) status = make_parent(request->prefix);
     if (status == LS_OK) status = write_shard(&list);
     if (status == LS_OK && report) *report = list.report;
     for (int64_t i = 0; i < list.n; i++) free(list.paths[i]);

@@ -32,12 +32,12 @@ typedef struct ls_tokenize_request {
 } ls_tokenize_request;
 
 /*
- * Write PREFIX.bin + PREFIX.idx from files and folders.  A folder stands for all regular files
- * below it, sorted by name; links inside are not followed.
+ * Write PREFIX.bin + PREFIX.idx from files and folders, and make the folder they lie in.  A folder
+ * stands for all regular files below it, sorted by name; links inside are not followed.
  *   report  [out] may be NULL
- * Returns LS_OK, LS_ERR_INVALID (no file with content; the output lies among the inputs),
- * LS_ERR_IO, LS_ERR_CORRUPT (a file shrank while read), LS_ERR_STOPPED or LS_ERR_NO_MEMORY.  On
- * failure an older shard stays, and nothing of the new one.
+ * Returns LS_OK, LS_ERR_INVALID (no file with content; PREFIX ends in no file's name; the output of
+ * before lies among the inputs), LS_ERR_IO, LS_ERR_CORRUPT (a file shrank while read),
+ * LS_ERR_STOPPED or LS_ERR_NO_MEMORY.  On failure an older shard stays, and nothing of the new one.
  */
 ls_status ls_tokenize_bytes(const ls_tokenize_request *request, ls_tokenize_report *report);
 

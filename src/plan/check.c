@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "text.h"
+
 #define TEXT_BYTES 192
 
 #define INVALID(...) LS_FAIL(LS_ERR_INVALID, "plan: " __VA_ARGS__)
@@ -163,11 +165,13 @@ static ls_status check_room(const ls_plan *plan, const ls_plan_limits *limits)
                            (unsigned long long)room);
     }
     for (int place = 0; limits != NULL && place < LS_PLACE_COUNT; place++) {
+        char needs[LS_TEXT_BYTES], may[LS_TEXT_BYTES];
         const uint64_t needed = ls_plan_place_bytes(plan, (ls_place_kind)place);
         if (needed <= limits->place_bytes[place]) continue;
-        return LS_FAIL(LS_ERR_NO_MEMORY, "plan: %s needs %.3f GiB, %.3f GiB may be used",
-                       ls_place_name((ls_place_kind)place), (double)needed / 0x1p30,
-                       (double)limits->place_bytes[place] / 0x1p30);
+        return LS_FAIL(LS_ERR_NO_MEMORY, "plan: %s needs %s, %s may be used",
+                       ls_place_name((ls_place_kind)place),
+                       ls_text_bytes(needs, sizeof needs, needed),
+                       ls_text_bytes(may, sizeof may, limits->place_bytes[place]));
     }
     return LS_OK;
 }

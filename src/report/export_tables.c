@@ -44,7 +44,8 @@ static const ls_column steps[] = {
     {"attempt", LS_COLUMN_WHOLE, false, true, "", "1, and one more with each resume"},
     MEASURED("tokens", "1", "of the step; padding does not count"),
     MEASURED("pairs", "1", "unmasked (query, key) pairs"),
-    {"loss", LS_COLUMN_REAL, true, false, "nat", "mean over labels; empty: not finite"},
+    {"loss", LS_COLUMN_REAL, true, false, "nat",
+     "mean over labels; empty: not finite, or no labels"},
     MEASURED("grad_norm", "1", "before clipping"),
     MEASURED("lr", "1", "learning rate"),
     MEASURED("step_s", "s", "wall time"),
@@ -76,7 +77,8 @@ static const ls_column steps[] = {
 static const ls_column evals[] = {
     RUN,
     {"step", LS_COLUMN_WHOLE, false, true, "", "after this step"},
-    {"loss", LS_COLUMN_REAL, true, false, "nat", "held-out, mean over labels"},
+    {"loss", LS_COLUMN_REAL, true, false, "nat",
+     "held-out, mean over labels; empty: not finite, or no labels"},
     MEASURED("tokens", "1", "labels"),
     MEASURED("seconds", "s", "wall time"),
 };

@@ -47,18 +47,19 @@ void ls_progress_step_done(ls_progress *p, const ls_progress_step *s)
 {
     const uint64_t now_ns = ls_clock_ns();
     const bool edge = p->last_ns == 0 || s->step == p->steps || s->skipped;
-    char eta[32];
+    char eta[32], loss[32] = "none";
 
     p->seconds_avg = p->seconds_avg > 0.0 ? 0.9 * p->seconds_avg + 0.1 * s->step_s : s->step_s;
     if (p->quiet) return;
     if (!p->terminal && !edge && now_ns - p->last_ns < PLAIN_INTERVAL_NS) return;
 
+    if (s->labels > 0) snprintf(loss, sizeof loss, "%.4f", s->loss);
     print_eta(p->seconds_avg * (double)(p->steps - s->step), eta, sizeof eta);
     fprintf(stderr,
-            "%s%sstep %lld/%lld%s  loss %.4f  norm %.2f  lr %.2e  %.0f tok/s  %.2f s/step  "
+            "%s%sstep %lld/%lld%s  loss %s  norm %.2f  lr %.2e  %.0f tok/s  %.2f s/step  "
             "ETA %s%s%s",
             p->terminal ? "\r" : "", p->color ? "\033[1m" : "", (long long)s->step,
-            (long long)p->steps, p->color ? "\033[0m" : "", s->loss, s->grad_norm, s->lr,
+            (long long)p->steps, p->color ? "\033[0m" : "", loss, s->grad_norm, s->lr,
             s->tokens_per_s, s->step_s, eta, s->skipped ? "  SKIPPED (gradient not finite)" : "",
             p->terminal ? "\033[K" : "\n");
     p->drawn = p->terminal;

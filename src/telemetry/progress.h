@@ -22,6 +22,7 @@ typedef struct ls_progress {
 
 typedef struct ls_progress_step {
     int64_t step;
+    int64_t labels; /* 0: there is no loss */
     double loss, tokens_per_s, step_s, lr, grad_norm;
     bool skipped;
 } ls_progress_step;

@@ -105,6 +105,15 @@ static void add_result(ls_record *r, const char *key, double value)
         put(r, isnan(value) ? "\"NaN\"" : "\"Infinity\"");
 }
 
+/* The mean of no label is no fact. */
+static void add_loss(ls_record *r, const char *key, double loss, int64_t labels)
+{
+    if (labels > 0)
+        add_result(r, key, loss);
+    else
+        add_null(r, key);
+}
+
 static void add_text(ls_record *r, const char *key, const char *plain)
 {
     put_key(r, key);
@@ -244,7 +253,7 @@ static void put_step(ls_record *r, const ls_step_record *s)
     add_whole(r, "tokens", s->tokens);
     add_whole(r, "tokens_total", s->tokens_total);
     add_number(r, "pairs", s->pairs);
-    add_result(r, "loss", s->loss);
+    add_loss(r, "loss", s->loss, s->labels);
     add_result(r, "grad_norm", s->grad_norm);
     add_result(r, "grad_norm_clipped", s->grad_norm_clipped);
     add_bool(r, "clipped", s->clipped);
@@ -274,7 +283,7 @@ static void put_eval(ls_record *r, const ls_eval_record *e)
 {
     add_whole(r, "step", e->step);
     add_whole(r, "attempt", e->attempt);
-    add_result(r, "eval_loss", e->loss);
+    add_loss(r, "eval_loss", e->loss, e->tokens);
     add_whole(r, "eval_tokens", e->tokens);
     add_number(r, "eval_s", e->seconds);
     add_energy(r, &e->energy);

@@ -56,6 +56,7 @@ typedef struct ls_step_record {
     int attempt;
     int64_t tokens, tokens_total; /* padding not counted */
     double pairs;                 /* unmasked (query, key) pairs */
+    int64_t labels;               /* 0: the loss is null */
     double loss, grad_norm, grad_norm_clipped;
     bool clipped, skipped;
     double lr, step_s, tokens_per_s;
@@ -76,7 +77,7 @@ typedef struct ls_eval_record {
     int64_t step;
     int attempt;
     double loss;
-    int64_t tokens;
+    int64_t tokens; /* labels; 0: the loss is null */
     double seconds;
     ls_record_energy energy;
     ls_record_losses losses;
