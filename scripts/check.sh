@@ -7,8 +7,8 @@
 #   gcc         release build, all tests not labelled slow
 #   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
 #   fuzz        each fuzz target for some seconds, from seeds made here
-#   --full adds the slow tests, also under the sanitizers, the thread sanitizer and a minute per
-#   fuzzer
+#   --full adds mutations of the CUDA sources, the slow tests, also under the sanitizers, the thread
+#   sanitizer and a minute per fuzzer
 #   --aarch64 does nothing of that: it builds for aarch64 with Debian's libraries of that architecture
 #   (char is unsigned there) and runs the tests labelled aarch64 under qemu-aarch64, AdamW with SVE
 #   vectors of 128, 256 and 512 bits
@@ -197,6 +197,12 @@ check_here() {
         run_tests gcc
     else
         run_tests gcc -LE slow
+    fi
+
+    if [[ $full == yes ]] &&
+        grep -q 'optional part HAVE_CUDA_EMULATION: yes' build-check/gcc.log; then
+        note "mutations of the CUDA sources"
+        count "mutations" python3 tests/cuda_emulation/mutate.py build-check/mutations
     fi
 
     note "clang, address and undefined sanitizers"

@@ -37,6 +37,7 @@ static const problem problems[] = {
     {200, 300, 7, 1, 32, 100, 0, 50, 0, 1.0, 0},
     {64, 64, 4, 1, 128, 0, 0, 0, 1, 1.0, 0},           /* documents of one token */
     {100, 150, 2, 1, 64, FAR + 50, FAR, 0, 0, 1.0, 0}, /* beyond 2^31 */
+    {40, 30, 2, 1, 64, FAR + 5, 0, 0, FAR, 1.0, 0},    /* a document 2^31 tokens past the keys */
     {70, 500, 2, 1, 64, 0, 0, 0, 0, 1.0, 0},           /* most keys are in the future */
     {90, 300, 1, 1, 33, 300, 40, 0, -1, 1.0, 0},       /* many documents, odd width */
     {300, 513, 2, 1, 64, 213, 0, 120, 200, 1.0, 0},

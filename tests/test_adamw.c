@@ -5,9 +5,15 @@
  */
 #include "adamw_test.h"
 
+#if defined(LS_TEST_CUDA) /* which leaves packed moments to the host */
+enum { MOMENTS_END = LS_MOMENTS_BF16 };
+#else
+enum { MOMENTS_END = LS_MOMENTS_COUNT };
+#endif
+
 #define FOR_EACH_FORMAT(name)                                                                      \
     for (formats name = {LS_DTYPE_F32, LS_DTYPE_F32, LS_MOMENTS_F32};                              \
-         name.moments < LS_MOMENTS_COUNT; name = next_format(name))
+         name.moments < (ls_moments)MOMENTS_END; name = next_format(name))
 
 static formats next_format(formats f)
 {
@@ -183,27 +189,27 @@ static void the_definition_is_near_pytorch(void **state)
     (void)state;
     assert_true(distance_of_moves(step_as_defined, 10, 1.0, 0.1f) == 0.0); /* the measure itself */
     assert_true(distance_of_moves(step_as_pytorch, 1, 1.0, 0.1f) < 5e-5);  /* w rounds by 6e-8 */
-    assert_true(distance_of_moves(step_as_pytorch, 1000, 1.0, 0.1f) < 3e-4);
+    assert_true(distance_of_moves(step_as_pytorch, MANY_STEPS, 1.0, 0.1f) < 3e-4);
     for (int exponent = -40; exponent <= 40; exponent += 40)
-        assert_true(distance_of_moves(step_as_pytorch, 1000, ldexp(1.0, exponent), 0.0f) < 1e-5);
+        assert_true(distance_of_moves(step_as_pytorch, MANY_STEPS, ldexp(1.0, exponent), 0.0f) <
+                    1e-5);
 }
 
 typedef struct wide_element {
     double w, m, v;
 } wide_element;
 
-static void step_in_double(wide_element *e, double g, int64_t step, const hyper *h)
+static void step_in_double(wide_element *e, double g, const double corrections[2], const hyper *h)
 {
     const double b1 = (double)h->beta1, b2 = (double)h->beta2;
 
     e->w -= h->lr * (double)h->weight_decay * e->w;
     e->m = b1 * e->m + (1.0 - b1) * g;
     e->v = b2 * e->v + (1.0 - b2) * g * g;
-    e->w -= h->lr * (e->m / (1.0 - pow(b1, (double)step))) /
-            (sqrt(e->v / (1.0 - pow(b2, (double)step))) + (double)h->eps);
+    e->w -= h->lr * (e->m / corrections[0]) / (sqrt(e->v / corrections[1]) + (double)h->eps);
 }
 
-/* A thousand steps from step `start` on stay near the same optimizer in double. */
+/* Many steps from step `start` on stay near the same optimizer in double. */
 static void check_double(ls_dtype dtype, int64_t n, int64_t start, double g_scale)
 {
     const hyper h = {.lr = 1e-3,
@@ -220,12 +226,16 @@ static void check_double(ls_dtype dtype, int64_t n, int64_t start, double g_scal
 
     for (int64_t i = 0; i < n; i++) e[i] = (wide_element){(double)get_master(&p, i), 0.0, 0.0};
     for (int64_t i = 0; i < n; i++) moved[i] = expected[i] = e[i].w;
-    for (int64_t step = 1; step < start; step++) finish_norm(&control, 1.0, &h);
-    for (int64_t step = start; step < start + 1000; step++) {
+    control.beta1_power = pow((double)h.beta1, (double)(start - 1));
+    control.beta2_power = pow((double)h.beta2, (double)(start - 1));
+    for (int64_t step = start; step < start + MANY_STEPS; step++) {
+        const double corrections[] = {1.0 - pow((double)h.beta1, (double)step),
+                                      1.0 - pow((double)h.beta2, (double)step)};
         fill_noise(p.g, n, LS_DTYPE_F32, (uint64_t)step, g_scale);
         finish_norm(&control, 1.0, &h);
         update(&p, &control, &h);
-        for (int64_t i = 0; i < n; i++) step_in_double(&e[i], get(p.g, i, LS_DTYPE_F32), step, &h);
+        for (int64_t i = 0; i < n; i++)
+            step_in_double(&e[i], get(p.g, i, LS_DTYPE_F32), corrections, &h);
     }
     for (int64_t i = 0; i < n; i++) { /* how far it moved, or w itself would hide an error */
         moved[i] = (double)get_master(&p, i) - moved[i];
@@ -242,7 +252,7 @@ static void check_double(ls_dtype dtype, int64_t n, int64_t start, double g_scal
     free_parameter(&p);
 }
 
-static void a_thousand_steps_stay_near_double(void **state)
+static void many_steps_stay_near_double(void **state)
 {
     (void)state;
     FOR_EACH_DTYPE(dtype)
@@ -355,7 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_follows_the_definition),
         cmocka_unit_test(the_definition_is_near_pytorch),
-        cmocka_unit_test(a_thousand_steps_stay_near_double),
+        cmocka_unit_test(many_steps_stay_near_double),
         cmocka_unit_test(denormals_do_no_harm),
         cmocka_unit_test(small_updates_are_not_lost),
         cmocka_unit_test(a_skipped_step_changes_no_byte),

@@ -172,7 +172,17 @@ static void put_machine(const char *name, double host_bytes, double hbm_bytes, b
     put_text(at("%s", name), text);
 }
 
-/* With room for twice a policy's plan, `auto` is that policy; with a byte less, the next. */
+/* The least room of which 15 sixteenths hold so many bytes. */
+static double room_for(double bytes)
+{
+    uint64_t room = (uint64_t)bytes;
+
+    while (room - room / 16 < (uint64_t)bytes) room++;
+    return (double)room;
+}
+
+/* Host memory beside a GPU with room for a policy's plan and a sixteenth: `auto` is that policy;
+ * with a byte less, the next. */
 static void test_auto_goes_down_the_ladder(void **state)
 {
     static const char *const ladder[] = {"x+qkv+o", "x+o", "o+x/2", "o+x/4", "x"};
@@ -184,13 +194,13 @@ static void test_auto_goes_down_the_ladder(void **state)
     for (int p = 0; p < 4; p++) {
         assert_true(bytes[p] > bytes[p + 1]);
         for (int less = 0; less < 2; less++) {
-            put_machine("small.yaml", 2 * bytes[p] - less, 1e12, false);
+            put_machine("small.yaml", room_for(bytes[p]) - less, 1e12, false);
             cJSON *json = plan(0, "small.yaml", "auto");
             assert_text(json, "choices.save", ladder[p + less]);
             cJSON_Delete(json);
         }
     }
-    put_machine("small.yaml", bytes[4], 1e12, false); /* more than half of it: x all the same */
+    put_machine("small.yaml", bytes[4], 1e12, false); /* no sixteenth is left: x all the same */
     cJSON *json = plan(0, "small.yaml", "auto");
     assert_text(json, "choices.save", "x");
     cJSON_Delete(json);

@@ -7,7 +7,14 @@
 #include "model_test.h"
 #include "placement_test.h"
 
-enum { S = 192, V = 61, STEPS = 5, ORDERS = 50, FEW_TOKENS = 40, FEW_STEPS = 2 };
+enum { S = 192, V = 61, STEPS = 5, FEW_TOKENS = 40, FEW_STEPS = 2 };
+
+/* A sanitizer looks at memory, not at arithmetic: it sees a share of the orders and policies. */
+#if defined(LS_SANITIZED)
+enum { ORDERS = 10, EVERY_POLICY = 3 };
+#else
+enum { ORDERS = 50, EVERY_POLICY = 1 };
+#endif
 
 static int32_t tokens[S], targets[S];
 static int64_t positions[S], doc_start[S];
@@ -133,7 +140,7 @@ static void assert_near(const outcome *a, const outcome *cpu, double tolerance)
 static void every_mode_and_policy_trains_as_the_cpu_does(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i += EVERY_POLICY) {
         outcome cpu, first, other;
         ls_emulation_seed(i);
         train(&policies[i], LS_DTYPE_BF16, LS_MODE_COUNT, false, &cpu);
@@ -169,7 +176,7 @@ static void any_order_of_the_streams_gives_the_same_bits(void **state)
         train_on(FEW_TOKENS, FEW_STEPS, &policies[2], LS_DTYPE_BF16, LS_MODE_STREAM, false, &other);
         assert_same(&other, &first);
     }
-    assert_true(ls_emulation_count().overtakings > before + 1000); /* orders did differ */
+    assert_true(ls_emulation_count().overtakings > before + 20 * ORDERS); /* orders did differ */
 }
 
 static int prepare(void **state)

@@ -69,6 +69,31 @@ static void backward_adds_rows_in_order(void **state)
     }
 }
 
+/* More rows than any backend looks at together. */
+static void many_rows_are_added_in_order(void **state)
+{
+    enum { ROWS = 700, D = 12 };
+    static int32_t tokens[ROWS];
+    float *dy = make_noise(ROWS * D, LS_DTYPE_F32, 2, 1.0);
+    float *expected = make_integers(V * D, LS_DTYPE_F32, 0, 0);
+
+    (void)state;
+    for (int n = 0; n < ROWS; n++) {
+        tokens[n] = (int32_t)ls_rng_below(4, 6, (uint64_t)n, V);
+        for (int d = 0; d < D; d++) expected[tokens[n] * D + d] += dy[n * D + d];
+    }
+    FOR_EACH_THREADS(n_threads)
+    {
+        float *dw = make_integers(V * D, LS_DTYPE_F32, 0, 0);
+        RUN_OP(embedding_backward, .dw = dw, .dy = dy, .tokens = tokens, .N = ROWS, .D = D, .V = V,
+               .dtype = LS_DTYPE_F32);
+        assert_same_bits(dw, expected, V * D, LS_DTYPE_F32);
+        free_buffer(dw);
+    }
+    free_buffer(dy);
+    free_buffer(expected);
+}
+
 /* <dy, forward(w)> = <backward(dy), w>: the transpose of a gather is a scatter. */
 static void backward_is_the_transpose_of_forward(void **state)
 {
@@ -117,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_copies_rows),
         cmocka_unit_test(backward_adds_rows_in_order),
+        cmocka_unit_test(many_rows_are_added_in_order),
         cmocka_unit_test(backward_is_the_transpose_of_forward),
         cmocka_unit_test(rows_without_a_token_stay_as_they_are),
     };

@@ -386,7 +386,8 @@ static void test_short_documents(void **state)
     assert_int_equal(info.n_tokens, 17 + 30 + 16 + 9 + 12);
     ls_loader_close(loader);
     options.document_tokens_min = 31;
-    assert_fails(ls_loader_open(&options, &loader), LS_ERR_INVALID, "data.min_document: 31, but the longest");
+    assert_fails(ls_loader_open(&options, &loader), LS_ERR_INVALID,
+                 "data.min_document: 31, but the longest");
 }
 
 static void test_two_sources(void **state)

@@ -34,8 +34,9 @@ static double run_sumsq(const float *x, int64_t n)
 static void sums_follow_the_documented_order(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {0,  1,  2,  3,    4,    5,    7,    8,    9,     15,    16,
-                                      17, 31, 33, 4080, 4095, 4096, 4097, 8191, 12305, 100003};
+    static const int64_t lengths[] = {
+        0,  1,  2,  3,    4,    5,    7,    8,    9,     15,     16,
+        17, 31, 33, 4080, 4095, 4096, 4097, 8191, 12305, 100003, 256 * 4096 + 4097};
     for (int64_t t = 0; t < COUNT_OF(lengths); t++) {
         const int64_t n = lengths[t];
         float *x = make_noise(n, LS_DTYPE_F32, 1, 3.0);

@@ -423,6 +423,52 @@ static void attention_has_steps_for_what_is_seen(void **state)
     }
 }
 
+/* How many products with a weight, of so many rows; recomputed ones, or the others of forward. */
+static int64_t count_products(const ls_plan *plan, int32_t weight, int64_t rows, bool recompute)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < plan->segment_steps[LS_SEGMENT_STEP]; i++) {
+        const ls_step *step = &plan->steps[i];
+        if (step->kind != LS_CALL_OP || step->op != LS_OP_matmul) continue;
+        if (plan->args[step->args].matmul.M != rows || !plan->args[step->args].matmul.trans_b)
+            continue;
+        if (plan->operands[step->first_operand + 2].tensor != weight) continue;
+        n += step->recompute == recompute;
+    }
+    return n;
+}
+
+/* What backward computes again it computes in the rows of forward, even where no chunk divides a
+ * block: a product of other rows may have other bits. */
+static void products_are_recomputed_in_the_same_rows(void **state)
+{
+    static const int64_t sizes[][2] = {{5, 5}, {5, 7}, {4, 11}, {3, 24}, {24, 24}};
+    int64_t recomputed = 0;
+
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(sizes); i++) {
+        ls_decoder_options options = grouped_options();
+        ls_decoder decoder;
+        ls_plan plan;
+        options.chunk = sizes[i][0];
+        options.query_block = sizes[i][1];
+        options.key_block = 0;
+        build_plan(&options, &decoder, &plan);
+        for (int32_t p = 0; p < decoder.n_params; p++)
+            for (int64_t rows = 1; rows <= options.chunk; rows++) {
+                const int32_t weight = decoder.params[p].weight;
+                const int64_t again = count_products(&plan, weight, rows, true);
+                if (again == 0) continue;
+                assert_int_equal(again, count_products(&plan, weight, rows, false));
+                recomputed += again;
+            }
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
+    }
+    assert_true(recomputed > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +480,7 @@ int main(void)
         cmocka_unit_test(bad_sizes_are_refused),
         cmocka_unit_test(parameter_counts_are_the_models),
         cmocka_unit_test(attention_has_steps_for_what_is_seen),
+        cmocka_unit_test(products_are_recomputed_in_the_same_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

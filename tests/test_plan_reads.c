@@ -17,7 +17,7 @@ static const policy policies[] = {{true, false, 1},  {true, false, 2},  {true, f
                                   {true, false, 4},  {true, true, 1},   {true, true, 2},
                                   {false, false, 1}, {false, false, 2}, {false, false, 3}};
 
-enum { LAYERS = 7, BLOCK = 8, BLOCKS = 5, S = BLOCK * BLOCKS, MICRO_BATCHES = 2 };
+enum { LAYERS = 5, BLOCK = 8, BLOCKS = 3, S = BLOCK * BLOCKS, MICRO_BATCHES = 2 };
 
 static ls_decoder_options make_options(const policy *p, bool layer_major)
 {

@@ -92,6 +92,30 @@ static void test_rapl_is_labelled(void **state)
     ls_meters_close(&m);
 }
 
+static const cJSON *member(const cJSON *json, const char *path)
+{
+    const cJSON *item = ls_json_find_path(json, path);
+    if (item == NULL) fail_msg("no %s", path);
+    return item;
+}
+
+/* A sum over the sensors of a count that run.json has of each. */
+static int count_all(const char *key)
+{
+    const cJSON *sensor;
+    cJSON *json = NULL;
+    int n = 0;
+
+    assert_int_equal(ls_power_describe(power, false, &json), LS_OK);
+    cJSON_ArrayForEach(sensor, member(json, "sensors"))
+    {
+        const cJSON *count = cJSON_GetObjectItemCaseSensitive(sensor, key);
+        if (count != NULL) n += (int)count->valuedouble;
+    }
+    cJSON_Delete(json);
+    return n;
+}
+
 /* Both packages add up; the cores, psys and the mmio copy do not count again; counters wrap. */
 static void test_rapl_joules(void **state)
 {
@@ -106,6 +130,8 @@ static void test_rapl_joules(void **state)
     assert_near(sums.joules[LS_RAIL_DRAM], exact_joules(&dram_power, 0.05, 60.0), 0.01);
     assert_int_equal(sums.method[LS_RAIL_CPU], LS_METHOD_COUNTER);
     assert_true(isnan(sums.joules[LS_RAIL_GPU]) && isnan(sums.coverage[LS_RAIL_GPU]));
+    assert_true(count_all("wraps") >= 6); /* 3 kJ at 350 W, for a minute, and memory's */
+    assert_int_equal(count_all("resets") + count_all("gaps") + count_all("failed"), 0);
     close_power();
 }
 
@@ -212,6 +238,23 @@ static void test_pauses_are_no_phases(void **state)
     ls_phases_share(&p, &(ls_energy_piece){virtual_ns(0.0), at + 10000000, 100.0, 100.0}, &sums);
     assert_near(sums.joules[PHASE_BACKWARD], 15.0, 1e-9);
     assert_int_equal(sums.covered_ns[PHASE_UPDATE], 5000000 + 80000);
+}
+
+/* Energy becomes known late: what began meanwhile has no part in it. */
+static void test_late_energy(void **state)
+{
+    static ls_phases p = {.idle = PHASE_IDLE};
+    ls_phase_sums sums = {{0.0}, {0}};
+
+    (void)state;
+    ls_phases_change(&p, PHASE_FORWARD, virtual_ns(0.0));
+    ls_phases_change(&p, PHASE_BACKWARD, virtual_ns(10.0));
+    ls_phases_change(&p, PHASE_UPDATE, virtual_ns(12.0));
+    ls_phases_share(&p, &(ls_energy_piece){virtual_ns(8.0), virtual_ns(11.0), 10.0, 10.0}, &sums);
+    assert_int_equal(sums.covered_ns[PHASE_FORWARD], 2000000000);
+    assert_int_equal(sums.covered_ns[PHASE_BACKWARD], 1000000000);
+    assert_int_equal(sums.covered_ns[PHASE_UPDATE], 0);
+    assert_near(sums.joules[PHASE_BACKWARD], 10.0, 1e-9);
 }
 
 /* More changes than are remembered: what fell out is nobody's, the rest is right. */
@@ -450,13 +493,6 @@ static void test_frozen_counter(void **state)
 
 /* ---- what run.json says -------------------------------------------------------------------- */
 
-static const cJSON *member(const cJSON *json, const char *path)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (item == NULL) fail_msg("no %s", path);
-    return item;
-}
-
 static void test_description(void **state)
 {
     cJSON *json = NULL;
@@ -511,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_steps_add_up),
         cmocka_unit_test(test_short_is_refused),
         cmocka_unit_test(test_pauses_are_no_phases),
+        cmocka_unit_test(test_late_energy),
         cmocka_unit_test(test_the_history_is_bounded),
         cmocka_unit_test(test_a_phase_that_is_taken_back),
         cmocka_unit_test(test_permission_denied_is_said),

@@ -381,6 +381,14 @@ static void test_data_set(void **state)
     char *readme = read_text(at("set/README.md"));
     assert_has(readme, "never add");
     assert_has(readme, "| energy_module_j | J |");
+    char *energy = read_text(at("set/codecarbon.csv")), *line = strchr(energy, '\n') + 1;
+    for (int c = 0; c < 10; c++) line = strchr(line, ',') + 1;
+    double seconds = 0.0, drawn[N_STEPS];
+    draw_steps(6, 1.0, drawn);
+    for (int i = 0; i < 40; i++) seconds += drawn[i];
+    const double kwh = 400.0 * seconds / 3.6e6; /* the module's */
+    assert_true(fabs(strtod(line, NULL) / kwh - 1.0) < 1e-4);
+    free(energy);
     free(readme);
     for (size_t d = 0; d < sizeof damages / sizeof damages[0]; d++) {
         char path[600];

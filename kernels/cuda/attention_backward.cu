@@ -121,7 +121,6 @@ LS_DEVICE void add_to_dq(const backward_call<T> &c, const dq_tiles &t, int row, 
         for (int j = in.begin; j < in.end; j++) value = fmaf(ds[j], t.k[j * width + k], value);
         t.dq[row * width + k] = value;
     }
-    __syncwarp();
 }
 
 template <typename T>
@@ -206,7 +205,7 @@ LS_DEVICE void add_to_dkv(const backward_call<T> &c, const dkv_tiles &t, int own
         terms[lane] = weigh(t.q + lane * width, t.k + own * width, t.d_o + lane * width,
                             t.v + own * width, c.lse[row], c.delta[row], c.s);
     const unsigned rows = __ballot_sync(0xffffffffu, counts);
-    __syncwarp();
+    __syncwarp(); /* a ballot orders no memory */
     for (int64_t k = lane; k < c.s.K; k += LS_WARP) {
         float dk = t.dk[own * width + k], dv = t.dv[own * width + k];
         for (unsigned left = rows; left != 0; left &= left - 1) {
@@ -217,7 +216,6 @@ LS_DEVICE void add_to_dkv(const backward_call<T> &c, const dkv_tiles &t, int own
         t.dk[own * width + k] = dk;
         t.dv[own * width + k] = dv;
     }
-    __syncwarp();
 }
 
 /* Does this thread's row, if it has one, see a key of the tile? */

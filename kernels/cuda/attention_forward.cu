@@ -89,7 +89,6 @@ LS_DEVICE void add_keys(const forward_call<T> &c, const forward_tiles &t, int ro
         for (int j = in.begin; j < in.end; j++) value = fmaf(p[j], t.v[j * width + k], value);
         t.o[row * width + k] = value;
     }
-    __syncwarp();
     r->sum = r->sum * keep + sum;
     r->most = most;
 }
@@ -113,7 +112,8 @@ LS_DEVICE void end_row(const forward_call<T> &c, const float *o, int64_t n, int6
 }
 
 template <typename T>
-__global__ void __launch_bounds__(LS_ATTENTION_THREADS) attention_forward_kernel(forward_call<T> c)
+__global__ void __launch_bounds__(LS_ATTENTION_THREADS, 3)
+    attention_forward_kernel(forward_call<T> c)
 {
     LS_SHARED(float, shared);
     const forward_tiles t = lay_out(shared, c.s.K);
@@ -121,10 +121,11 @@ __global__ void __launch_bounds__(LS_ATTENTION_THREADS) attention_forward_kernel
     const int64_t first_row = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * LS_TILE;
     const int64_t head = blockIdx.y, group = head / (c.s.H / c.s.G);
     const int own = static_cast<int>(threadIdx.x) / LS_WARP * LS_OWN;
-    running r[LS_OWN];
+    running r[LS_OWN]; /* loops over it are unrolled: it stays in registers */
 
     if (threadIdx.x < LS_TILE) t.range[threadIdx.x] = ls_keys_of_row(c.s, first_row + threadIdx.x);
     ls_load_tile(t.q, c.q, first_row, LS_TILE, c.s.N, c.s.H, head, c.s);
+    LS_UNROLL
     for (int i = 0; i < LS_OWN; i++)
         r[i] = start_row(c, t.o + (own + i) * (c.s.K + 1), first_row + own + i, head);
     __syncthreads();
@@ -133,9 +134,11 @@ __global__ void __launch_bounds__(LS_ATTENTION_THREADS) attention_forward_kernel
         ls_load_tile(t.k, c.k, key, LS_ACROSS, c.s.M, c.s.G, group, c.s);
         ls_load_tile(t.v, c.v, key, LS_ACROSS, c.s.M, c.s.G, group, c.s);
         __syncthreads();
+        LS_UNROLL
         for (int i = 0; i < LS_OWN; i++) add_keys(c, t, own + i, key, &r[i]);
         __syncthreads();
     }
+    LS_UNROLL
     for (int i = 0; i < LS_OWN; i++)
         end_row(c, t.o + (own + i) * (c.s.K + 1), first_row + own + i, head, r[i]);
 }

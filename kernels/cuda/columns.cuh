@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(LS_COLUMN_THREADS)
     const int64_t d = static_cast<int64_t>(blockIdx.x) * LS_COLUMNS + threadIdx.x;
     if (threadIdx.x >= LS_COLUMNS || d >= D) return;
     double sum = 0.0;
-    for (int g = 0; g < LS_COLUMN_GROUPS; g++) sum += sums[g * LS_COLUMNS + threadIdx.x];
+    for (unsigned g = 0; g < LS_COLUMN_GROUPS; g++) sum += sums[g * LS_COLUMNS + threadIdx.x];
     out[d] = static_cast<float>((accumulate ? static_cast<double>(out[d]) : 0.0) + sum);
 }
 

@@ -27,9 +27,11 @@ static inline cudaError_t ls_call(void (*kernel)(P...), dim3 grid, dim3 block, s
     kernel<<<grid, block, shared_bytes, stream>>>(args...);
     return cudaGetLastError();
 }
+#define LS_UNROLL _Pragma("unroll")
 #else
 #include "cuda_emulation.h"
 #define ls_call ls_emulated_call
+#define LS_UNROLL
 #endif
 
 #define LS_DEVICE static __device__ __forceinline__

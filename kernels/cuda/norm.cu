@@ -6,7 +6,7 @@
  */
 #include "element.cuh"
 
-enum { SUM_BLOCK = 4096, LANES = 16, SUM_THREADS = 128, TILE = 1024 };
+enum { SUM_BLOCK = 4096, LANES = 16, SUM_THREADS = 128, TILE = 256 };
 
 LS_DEVICE double add_lanes(const double *lanes)
 {

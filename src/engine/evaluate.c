@@ -10,6 +10,7 @@
 #include "job.h"
 #include "json.h"
 #include "progress.h"
+#include "run_model.h"
 #include "run_warning.h"
 #include "weights.h"
 
@@ -39,6 +40,7 @@ static ls_status load_directory(ls_trainer *trainer, const char *directory,
     bool is_checkpoint;
 
     LS_TRY(ls_checkpoint_verify_if_any(directory, &is_checkpoint));
+    LS_TRY(ls_run_model_check(trainer->config, trainer->model, directory, false));
     LS_TRY(ls_weights_load(&trainer->instance, directory, &loaded));
     ls_weights_describe(&trainer->instance, &loaded, text);
     if (!is_checkpoint) return LS_OK;
@@ -70,7 +72,8 @@ ls_status ls_job_load(ls_trainer *trainer, const char *checkpoint, const ls_job_
         return LS_FAIL(LS_ERR_IO,
                        "%s/checkpoints: no checkpoint; train first, or give --checkpoint",
                        trainer->config->output);
-    const ls_status status = ls_checkpoint_load(trainer, newest);
+    ls_status status = ls_run_model_check(trainer->config, trainer->model, newest, false);
+    if (status == LS_OK) status = ls_checkpoint_load(trainer, newest);
     if (status == LS_OK) note_loaded(options, newest, "");
     free(newest);
     return status;

@@ -278,7 +278,7 @@ static void begin_sums(ls_run_meters *m)
     ls_power_take(m->power, now_ns, &ignored);
 }
 
-static bool has_rails(const ls_power *power)
+static bool has_rails(ls_power *power)
 {
     for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
         if (ls_power_has_rail(power, rail)) return true;
@@ -348,7 +348,7 @@ void ls_run_meters_eval_end(ls_run_meters *meters, ls_eval_record *line)
 
 /* ---- run.json ------------------------------------------------------------------------------ */
 
-static ls_status add_rail_reasons(const ls_power *power, cJSON *missing)
+static ls_status add_rail_reasons(ls_power *power, cJSON *missing)
 {
     char key[64];
 

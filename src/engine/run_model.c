@@ -1,8 +1,16 @@
 /* run_model.c - the run's scaling and window over the model's, then what must agree between the two
- * files. */
+ * files, and between the model and the weights of a checkpoint. */
 #include "run_model.h"
 
+#include <cjson/cJSON.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "directory.h"
+
+#define PATH_BYTES  4096
+#define VALUE_BYTES 200 /* of a field in a message */
 
 static int64_t largest(int64_t a, int64_t b)
 {
@@ -76,4 +84,92 @@ ls_status ls_run_model_read(const ls_run_config *config, ls_model_config *model)
     LS_TRY(check_reach(config, &read));
     *model = read;
     return LS_OK;
+}
+
+/* ---- the model of a checkpoint ------------------------------------------------------------- */
+
+/* The first field of a that b has not or has otherwise, or NULL. */
+static const char *find_difference(const cJSON *a, const cJSON *b)
+{
+    const cJSON *field;
+
+    cJSON_ArrayForEach(field, a)
+    {
+        const cJSON *other = cJSON_GetObjectItemCaseSensitive(b, field->string);
+        if (!cJSON_Compare(field, other, true)) return field->string;
+    }
+    return NULL;
+}
+
+static const char *show_field(const cJSON *json, const char *name, char text[VALUE_BYTES])
+{
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(json, name);
+    char *printed = cJSON_PrintUnformatted(field);
+    const int n = snprintf(text, VALUE_BYTES, "%s",
+                           printed != NULL ? printed
+                           : field == NULL ? "absent"
+                                           : "(out of memory)");
+
+    if (n >= VALUE_BYTES) strcpy(text + VALUE_BYTES - 4, "...");
+    cJSON_free(printed);
+    return text;
+}
+
+static ls_status compare(const ls_run_config *config, const char *directory, const cJSON *before,
+                         const cJSON *now, bool resume)
+{
+    const char *name = find_difference(before, now);
+    char was[VALUE_BYTES], is[VALUE_BYTES];
+
+    if (name == NULL) name = find_difference(now, before);
+    if (name == NULL) return LS_OK;
+    show_field(before, name, was);
+    show_field(now, name, is);
+    if (resume)
+        return LS_FAIL(LS_ERR_INVALID,
+                       "model: %s of %s differs from the run that %s belongs to: %s there, %s now; "
+                       "set it back to %s, or start a new run with another output",
+                       name, config->model_path, directory, was, is, was);
+    return LS_FAIL(LS_ERR_INVALID,
+                   "model: %s of %s is %s, but the weights in %s were made with %s; set it to %s, "
+                   "or give model: %s",
+                   name, config->model_path, is, directory, was, was, directory);
+}
+
+/* What the run file chooses for itself, and what says nothing of how the weights are used, may
+ * differ from the weights' config.json where nothing is trained on. */
+static void forgive(const ls_run_config *config, const ls_model_config *model,
+                    ls_model_config *of_weights)
+{
+    if (config->rope_scaling_given)
+        of_weights->rope_scaling = model->rope_scaling;
+    else
+        fix_ntk(config, of_weights);
+    if (config->window > 0) of_weights->sliding_window = model->sliding_window;
+    of_weights->max_position_embeddings = model->max_position_embeddings;
+    of_weights->initializer_range = model->initializer_range;
+    of_weights->bos_token_id = model->bos_token_id;
+    of_weights->eos_token_id = model->eos_token_id;
+    of_weights->pad_token_id = model->pad_token_id;
+}
+
+ls_status ls_run_model_check(const ls_run_config *config, const ls_model_config *model,
+                             const char *directory, bool resume)
+{
+    char path[PATH_BYTES];
+    ls_path_kind kind;
+    ls_model_config of_weights;
+    cJSON *before = NULL, *now = NULL;
+
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    LS_TRY(ls_path_describe(path, &kind));
+    if (kind == LS_PATH_ABSENT) return LS_OK;
+    LS_TRY(ls_model_config_read(directory, &of_weights));
+    if (!resume) forgive(config, model, &of_weights);
+    ls_status status = ls_model_config_to_json(&of_weights, config->precision, &before);
+    if (status == LS_OK) status = ls_model_config_to_json(model, config->precision, &now);
+    if (status == LS_OK) status = compare(config, directory, before, now, resume);
+    cJSON_Delete(before);
+    cJSON_Delete(now);
+    return status;
 }

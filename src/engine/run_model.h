@@ -24,4 +24,16 @@
  */
 ls_status ls_run_model_read(const ls_run_config *config, ls_model_config *model);
 
+/*
+ * Whether the weights in a folder were made with this model, by the config.json beside them; a
+ * folder without one is not looked at.
+ *   model   of ls_run_model_read()
+ *   resume  every field must agree; else only those that change what the weights compute, and not
+ *           what the run file itself chooses (rope_scaling, sequence.window)
+ * LS_ERR_INVALID: names the first field that differs, with both values.  And whatever
+ * ls_model_config_read() returns.
+ */
+ls_status ls_run_model_check(const ls_run_config *config, const ls_model_config *model,
+                             const char *directory, bool resume);
+
 #endif

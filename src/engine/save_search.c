@@ -71,10 +71,20 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     return (double)ls_decoder_params(&options.shape) * (weight + states);
 }
 
+/* How much of the host's memory `auto` may fill: beside a GPU the trainer is what the machine is
+ * there for, elsewhere others want some. */
+static uint64_t host_limit(const ls_hardware *hardware)
+{
+    const bool on_gpu = hardware != NULL && hardware->has_device && !hardware->emulated;
+    const uint64_t room = ls_choices_room(hardware, LS_PLACE_HOST);
+
+    return on_gpu ? room - room / 16 : room / 2;
+}
+
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
                          const ls_hardware *hardware, ls_choices *choices)
 {
-    const uint64_t limit = ls_choices_room(hardware, LS_PLACE_HOST) / 2;
+    const uint64_t limit = host_limit(hardware);
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
     const double bound = (double)limit + (double)device - count_states_bytes(config, model);
     ls_plan_cost cost;

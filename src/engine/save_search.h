@@ -20,7 +20,8 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *mo
 
 /*
  * What `auto` means: the first of x+qkv+o, x+o, o+x/2, o+x/4, x whose whole plan keeps within half
- * of the host memory that is available, and within device memory; else x.
+ * of the host memory that is available (beside a GPU: within 15 sixteenths), and within device
+ * memory; else x.
  *   choices  all but saves and placement are set; those are
  */
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,

@@ -16,7 +16,6 @@
 #include "checkpoint_dir.h"
 #include "choices.h"
 #include "clock.h"
-#include "directory.h"
 #include "heartbeat.h"
 #include "job.h"
 #include "loss_record.h"
@@ -25,10 +24,11 @@
 #include "progress.h"
 #include "record.h"
 #include "run_file.h"
+#include "run_folder.h"
 #include "run_meters.h"
+#include "run_model.h"
 #include "run_warning.h"
 
-#define PATH_BYTES  4096
 #define TEXT_BYTES  1024
 #define VALUE_BYTES 200 /* of a config's value in a message */
 
@@ -37,6 +37,7 @@ typedef struct training {
     const ls_train_options *train;
     const ls_job_options *options;
     cJSON *config_json;
+    ls_run_folder folder;
     ls_hardware hardware;
     ls_trainer trainer;
     ls_loss_stats eval_losses;
@@ -208,44 +209,6 @@ static void note_rejected(void *context, const char *directory, const char *reas
     ls_progress_note(context, "passed over %s: %s", directory, reason);
 }
 
-/* Nothing but folders stands where the run directory and those above it are to be. */
-static ls_status check_folders(const char *output)
-{
-    char path[PATH_BYTES];
-    ls_path_kind kind = LS_PATH_ABSENT, link;
-
-    for (size_t n = 1; n <= strlen(output) && n < sizeof path; n++) {
-        if (output[n] != '/' && output[n] != '\0') continue;
-        snprintf(path, sizeof path, "%.*s", (int)n, output);
-        LS_TRY(ls_path_describe(path, &kind));
-        if (kind == LS_PATH_DIRECTORY) continue;
-        LS_TRY(ls_path_describe_link(path, &link));
-        if (link == LS_PATH_ABSENT) return LS_OK; /* and all that is below it */
-        return LS_FAIL(LS_ERR_INVALID,
-                       "output: %s%s%s is %s, not a folder; move it away, or choose another output",
-                       output, n < strlen(output) ? ": " : "", n < strlen(output) ? path : "",
-                       kind == LS_PATH_FILE     ? "a file"
-                       : kind == LS_PATH_ABSENT ? "a link to nothing"
-                                                : "a device, pipe or socket");
-    }
-    return LS_OK;
-}
-
-/* A run directory that already holds a run is never overwritten by accident. */
-static ls_status check_unused(const char *output)
-{
-    char path[PATH_BYTES];
-    ls_path_kind kind;
-
-    snprintf(path, sizeof path, "%s/record.jsonl", output);
-    LS_TRY(ls_path_describe(path, &kind));
-    if (kind == LS_PATH_ABSENT) return LS_OK;
-    return LS_FAIL(LS_ERR_INVALID,
-                   "output: %s already holds a run; continue it with --resume, or choose another "
-                   "output",
-                   output);
-}
-
 /* A resumed run's config may differ only where it may. */
 static ls_status check_config(const training *t, const cJSON *before, const char *directory)
 {
@@ -264,12 +227,14 @@ static ls_status check_config(const training *t, const cJSON *before, const char
 }
 
 /* Frozen choices of the checkpoint, unless --replan. */
-static ls_status adopt_choices(training *t, const char *directory, ls_choices *choices)
+static ls_status adopt_choices(training *t, const ls_model_config *model, const char *directory,
+                               ls_choices *choices)
 {
     cJSON *before = NULL;
 
     LS_TRY(ls_checkpoint_read_choices(directory, choices, &before));
-    const ls_status status = check_config(t, before, directory);
+    ls_status status = check_config(t, before, directory);
+    if (status == LS_OK) status = ls_run_model_check(t->config, model, directory, true);
     cJSON_Delete(before);
     choices->compute_threads = (int)t->config->compute_threads;
     choices->optimizer_threads = ls_choices_optimizer_threads(t->config, &t->hardware);
@@ -307,7 +272,7 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
         LS_TRY(ls_checkpoint_find_newest(t->config->output, note_rejected, &t->progress, &directory,
                                          NULL));
     if (directory != NULL) {
-        status = adopt_choices(t, directory, &choices);
+        status = adopt_choices(t, model, directory, &choices);
         if (status == LS_OK && !t->train->replan) {
             status = ls_choices_place(t->config, model, &t->hardware, true, true, &choices);
             options.choices = &choices;
@@ -380,14 +345,14 @@ static ls_status write_run_file(const training *t, bool final)
 
 static ls_status open_run(training *t, const ls_model_config *model)
 {
-    if (!t->train->resume) LS_TRY(check_unused(t->config->output));
+    LS_TRY(ls_run_folder_open(t->config->output, t->train->resume, &t->progress, &t->folder));
     LS_TRY(ls_run_config_to_json(t->config, &t->config_json));
     LS_TRY(open_trainer(t, model));
     LS_TRY(ls_plan_predict(&t->hardware, &t->trainer.instance.plan, t->config->precision,
                            &t->prediction));
     LS_TRY(open_statistics(t));
     LS_TRY(check_not_passed(t));
-    LS_TRY(ls_directory_make(t->config->output));
+    LS_TRY(ls_run_folder_make(&t->folder));
     LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
     t->started = time(NULL);
     LS_TRY(ls_run_meters_open(&t->trainer, t->train->resume, t->attempt, &t->meters));
@@ -405,6 +370,7 @@ static void close_run(training *t)
     ls_loss_record_close(&t->step_line);
     ls_loss_record_close(&t->eval_line);
     cJSON_Delete(t->config_json);
+    ls_run_folder_close(&t->folder); /* when nothing writes there any more */
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
@@ -588,7 +554,7 @@ ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model
     pthread_mutex_init(&t.mutex, NULL);
     t.progress = ls_progress_open(config->schedule.steps, options->quiet);
     status = check_stop_after(&t);
-    if (status == LS_OK) status = check_folders(config->output);
+    if (status == LS_OK) status = ls_run_folder_check(config->output);
     if (status == LS_OK) status = ls_hardware_open(config->hardware, true, &t.hardware);
     if (status == LS_OK) status = train->dry_run ? dry_run(&t, model) : open_and_run(&t, model);
     close_run(&t);

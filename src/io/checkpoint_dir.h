@@ -9,7 +9,8 @@
  * Files are written into the temporary folder, each synced, and registered with size and checksum;
  * commit writes state.json with the manifest, syncs, renames.  Killed at any instant, a run finds
  * the previous checkpoint or the new one.  What dead runs left behind is removed, or put back, by
- * the next.  Two live runs must not share a folder.
+ * the next.  Two live runs must not share a folder
+ * (folder_lock.h).
  *
  * Layer: io (uses base).  Threads: a writer belongs to one thread; everything else has no shared
  * state.  All calls block.

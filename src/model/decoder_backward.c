@@ -185,6 +185,16 @@ static void emit_block_backward(builder *b, int32_t layer, token_range block)
     }
 }
 
+/* In the chunks of forward: a product of other rows may have other bits. */
+static void emit_keys(builder *b, int32_t layer, token_range block)
+{
+    const int64_t size = b->o->chunk;
+
+    for (int64_t c = block.first; c < block.first + block.n; c += size)
+        emit_attention_inputs(b, layer, cut_range(block, c, size), false, true,
+                              (row_tensor){-1, 0});
+}
+
 static void emit_blocks_backward(builder *b, int32_t layer)
 {
     const token_range all = {0, b->T};
@@ -192,10 +202,8 @@ static void emit_blocks_backward(builder *b, int32_t layer)
 
     b->layer = layer;
     b->recompute = true;
-    for (int64_t c = 0; c < b->T && !b->saves[layer].qkv; c += b->o->chunk) {
-        const token_range chunk = cut_range(all, c, b->o->chunk);
-        emit_attention_inputs(b, layer, chunk, false, true, (row_tensor){-1, 0});
-    }
+    for (int64_t q0 = 0; q0 < b->T && !b->saves[layer].qkv; q0 += size)
+        emit_keys(b, layer, cut_range(all, q0, size));
     b->recompute = false;
     for (int64_t q0 = (b->T - 1) / size * size; q0 >= 0; q0 -= size)
         emit_block_backward(b, layer, cut_range(all, q0, size));

@@ -64,6 +64,13 @@ typedef struct builder {
     int32_t sums, partials;
 } builder;
 
+/* ---- parameters ---- */
+int32_t count_params(const ls_decoder_shape *s);
+/* All of them: weights, and the gradients and states of those that train. */
+void add_params(builder *b);
+/* The lowest layer whose parameters are not all frozen; -1: the embedding's is not. */
+int32_t find_lowest(const builder *b);
+
 /* ---- tensors ---- */
 /* The next add_tensor()s: no operand of them straddles multiples of so many rows; 0: any may. */
 void cut_tensors_by(builder *b, int64_t tile_rows);

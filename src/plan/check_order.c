@@ -12,7 +12,8 @@
  * have no order when their segments are neighbours; and they may be, because what may be followed
  * at all may be followed by any.
  *
- * Time: for each pair of segments the number of steps and waits times that of lanes.
+ * Steps that wait for nothing have the clock of the step before on their lane, so clocks are as
+ * many as steps that wait.  Time: for each pair of segments that of looking at every step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +24,21 @@
 
 enum { TEXT_BYTES = 192, NO_SEGMENT = -1 };
 
+static const ls_lane_steps nothing = {{-1, -1, -1, -1, -1, -1}};
+
+/* What is over when each step starts, but for the step before on its own lane. */
+typedef struct clock_table {
+    int32_t *of;           /* [n_steps] into clocks */
+    ls_lane_steps *clocks; /* [n] */
+    bool *complete;        /* [n] nothing of the segment before is left */
+    int32_t n;
+} clock_table;
+
 typedef struct order_check {
     const ls_plan *plan;
     ls_conflicts conflicts;
-    ls_lane_steps *own, *across; /* [n_steps] of the segment itself; of the one before */
+    clock_table own;                      /* of the segment itself */
+    clock_table across[LS_SEGMENT_COUNT]; /* of each segment that may be the one before */
     ls_lane_steps lane_last[LS_SEGMENT_COUNT];
     bool *wait_is_needed; /* [n_waits] by a conflict of its own step */
     bool *left_out;       /* [n_waits] taken as not there */
@@ -42,12 +54,24 @@ typedef struct race {
 
 /* ---- clocks -------------------------------------------------------------------------------- */
 
-static const ls_lane_steps nothing = {{-1, -1, -1, -1, -1, -1}};
-
 static void raise_clock(ls_lane_steps *to, const ls_lane_steps *other)
 {
     for (int lane = 0; lane < LS_LANE_COUNT; lane++)
         if (other->step[lane] > to->step[lane]) to->step[lane] = other->step[lane];
+}
+
+/* What is over when a step of the table's own segment is. */
+static void raise_by_step(const order_check *c, ls_lane_steps *to, int64_t step)
+{
+    const ls_lane lane = c->plan->steps[step].lane;
+
+    raise_clock(to, &c->own.clocks[c->own.of[step]]);
+    if (step > to->step[lane]) to->step[lane] = (int32_t)step;
+}
+
+static clock_table *table_of(order_check *c, int before)
+{
+    return before == NO_SEGMENT ? &c->own : &c->across[before];
 }
 
 /*
@@ -59,24 +83,50 @@ static ls_lane_steps read_clock(const order_check *c, int before, int64_t index,
                                 int64_t without)
 {
     const ls_step *step = &c->plan->steps[index];
-    const ls_lane_steps *clocks = before == NO_SEGMENT ? c->own : c->across;
+    const clock_table *table = before == NO_SEGMENT ? &c->own : &c->across[before];
     ls_lane_steps read = nothing;
 
     if (previous >= 0)
-        read = clocks[previous];
+        read = table->clocks[table->of[previous]];
     else if (before != NO_SEGMENT && c->lane_last[before].step[step->lane] >= 0)
-        read = c->own[c->lane_last[before].step[step->lane]];
+        raise_by_step(c, &read, c->lane_last[before].step[step->lane]);
     for (int64_t w = step->first_wait; w < step->first_wait + step->n_waits; w++) {
         const int64_t wait = c->plan->waits[w];
         if (w == without || c->left_out[w]) continue;
-        if (!ls_wait_is_carry(wait)) {
-            raise_clock(&read, &clocks[wait]);
+        if (ls_wait_is_carry(wait)) {
+            const int64_t end =
+                before != NO_SEGMENT ? c->plan->carries[ls_wait_carry(wait)].ends[before] : -1;
+            if (end >= 0) raise_by_step(c, &read, end);
         } else if (before != NO_SEGMENT) {
-            const int64_t end = c->plan->carries[ls_wait_carry(wait)].ends[before];
-            if (end >= 0) raise_clock(&read, &c->own[end]);
+            raise_clock(&read, &table->clocks[table->of[wait]]);
+        } else {
+            raise_by_step(c, &read, wait);
         }
     }
     return read;
+}
+
+static bool is_complete(const order_check *c, int before, const ls_lane_steps *over)
+{
+    if (before == NO_SEGMENT) return false;
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+        if (over->step[lane] < c->lane_last[before].step[lane]) return false;
+    return true;
+}
+
+/* Give a step its clock. */
+static void set_clock(order_check *c, int before, int64_t index, int64_t previous)
+{
+    clock_table *table = table_of(c, before);
+
+    if (previous >= 0 && c->plan->steps[index].n_waits == 0) {
+        table->of[index] = table->of[previous];
+        return;
+    }
+    const ls_lane_steps over = read_clock(c, before, index, previous, -1);
+    table->complete[table->n] = is_complete(c, before, &over);
+    table->clocks[table->n] = over;
+    table->of[index] = table->n++;
 }
 
 /* ---- segments ------------------------------------------------------------------------------ */
@@ -104,24 +154,20 @@ static void find_needed_waits(order_check *c, int before, int64_t index, int64_t
 static bool order_segment(order_check *c, int before, int segment, race *found)
 {
     const int64_t first = c->plan->segment_first[segment];
+    const clock_table *table = table_of(c, before);
     ls_lane_steps last = nothing;
 
     for (int64_t s = first; s < first + c->plan->segment_steps[segment]; s++) {
         const ls_step *step = &c->plan->steps[s];
         const int64_t previous = last.step[step->lane];
-        ls_lane_steps over = read_clock(c, before, s, previous, -1);
-        if (has_conflict(c, before, s, &over)) {
-            *found = (race){before, s, over};
+        set_clock(c, before, s, previous);
+        const ls_lane_steps *over = &table->clocks[table->of[s]];
+        if (!table->complete[table->of[s]] && has_conflict(c, before, s, over)) {
+            *found = (race){before, s, *over};
             return false;
         }
         if (c->all_there && step->n_waits > 0) find_needed_waits(c, before, s, previous);
         last.step[step->lane] = (int32_t)s;
-        if (before != NO_SEGMENT) {
-            c->across[s] = over;
-            continue;
-        }
-        over.step[step->lane] = (int32_t)s;
-        c->own[s] = over;
     }
     if (before == NO_SEGMENT) c->lane_last[segment] = last;
     return true;
@@ -129,13 +175,16 @@ static bool order_segment(order_check *c, int before, int segment, race *found)
 
 static bool order_all(order_check *c, race *found)
 {
+    c->own.n = 0;
     for (int s = 0; s < LS_SEGMENT_COUNT; s++)
         if (!order_segment(c, NO_SEGMENT, s, found)) return false;
-    for (int before = 0; before < LS_SEGMENT_COUNT; before++)
+    for (int before = 0; before < LS_SEGMENT_COUNT; before++) {
+        c->across[before].n = 0;
         for (int s = 0; s < LS_SEGMENT_COUNT; s++)
             if (ls_segment_follows((ls_segment_kind)before, (ls_segment_kind)s) &&
                 !order_segment(c, before, s, found))
                 return false;
+    }
     return true;
 }
 
@@ -174,6 +223,57 @@ static ls_status fail_spare(const ls_plan *plan, int64_t step, int64_t wait)
     return LS_FAIL(LS_ERR_INVALID, "plan: spare wait: %s need not wait for %s", text, other);
 }
 
+/* The step before on the lane of a segment's step. */
+static int64_t find_previous(const order_check *c, int64_t index)
+{
+    const int64_t first = c->plan->segment_first[ls_plan_segment_of(c->plan, index)];
+    int64_t previous = index - 1;
+
+    while (previous >= first && c->plan->steps[previous].lane != c->plan->steps[index].lane)
+        previous--;
+    return previous >= first ? previous : -1;
+}
+
+/* Whether a step knows without one of its waits all that it knows with it: then nothing depends on
+ * that wait.  The step's own lane is in order anyway. */
+static bool is_implied(const order_check *c, int64_t index, int64_t wait)
+{
+    const int segment = (int)ls_plan_segment_of(c->plan, index);
+    const int64_t previous = find_previous(c, index);
+
+    for (int before = NO_SEGMENT; before < LS_SEGMENT_COUNT; before++) {
+        if (before != NO_SEGMENT &&
+            !ls_segment_follows((ls_segment_kind)before, (ls_segment_kind)segment))
+            continue;
+        const clock_table *table = before == NO_SEGMENT ? &c->own : &c->across[before];
+        const ls_lane_steps with = table->clocks[table->of[index]];
+        ls_lane_steps without = read_clock(c, before, index, previous, wait);
+        const ls_lane own = c->plan->steps[index].lane;
+        if (before == NO_SEGMENT) without.step[own] = with.step[own];
+        if (memcmp(&with, &without, sizeof with) != 0) return false;
+    }
+    return true;
+}
+
+/* Whether the plan has no race without this wait too; if so, it stays left out.  clocks_hold: of
+ * the waits that are not left out, before and after. */
+static bool leave_out(order_check *c, int64_t index, int64_t wait, bool *clocks_hold)
+{
+    race found;
+
+    if (!*clocks_hold) order_all(c, &found);
+    *clocks_hold = true;
+    if (is_implied(c, index, wait)) {
+        c->left_out[wait] = true;
+        return true;
+    }
+    c->left_out[wait] = true;
+    if (order_all(c, &found)) return true;
+    c->left_out[wait] = false;
+    *clocks_hold = false;
+    return false;
+}
+
 /*
  * A wait that no conflict of its own step needs may still be what later steps rely on, so it is
  * left out to see; what has to stay then had to stay before, for leaving out only loses order.
@@ -183,17 +283,15 @@ static ls_status fail_spare(const ls_plan *plan, int64_t step, int64_t wait)
  */
 static int64_t leave_out_spare_waits(order_check *c, bool first_only)
 {
+    bool clocks_hold = true;
     int64_t n = 0;
-    race found;
 
     c->all_there = false;
-    for (int64_t w = 0; w < c->plan->n_waits && !(first_only && n > 0); w++) {
-        if (c->wait_is_needed[w]) continue;
-        c->left_out[w] = true;
-        if (order_all(c, &found))
-            n++;
-        else
-            c->left_out[w] = false;
+    for (int64_t s = 0; s < c->plan->n_steps && !(first_only && n > 0); s++) {
+        const ls_step *step = &c->plan->steps[s];
+        const int64_t end = step->first_wait + step->n_waits;
+        for (int64_t w = step->first_wait; w < end && !(first_only && n > 0); w++)
+            if (!c->wait_is_needed[w] && leave_out(c, s, w, &clocks_hold)) n++;
     }
     return n;
 }
@@ -211,24 +309,47 @@ static ls_status check_spare_waits(order_check *c)
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
+static size_t count_clocks(const ls_plan *plan)
+{
+    size_t n = LS_SEGMENT_COUNT * LS_LANE_COUNT; /* a first step on each lane */
+    for (int64_t s = 0; s < plan->n_steps; s++) n += plan->steps[s].n_waits > 0;
+    return n;
+}
+
+static bool open_table(const ls_plan *plan, size_t n_clocks, clock_table *table)
+{
+    *table = (clock_table){.of = malloc(((size_t)plan->n_steps + 1) * sizeof *table->of),
+                           .clocks = malloc(n_clocks * sizeof *table->clocks),
+                           .complete = malloc(n_clocks * sizeof *table->complete)};
+    return table->of != NULL && table->clocks != NULL && table->complete != NULL;
+}
+
+static void close_table(clock_table *table)
+{
+    free(table->of);
+    free(table->clocks);
+    free(table->complete);
+}
+
 static ls_status allocate(order_check *c)
 {
-    const size_t n_steps = (size_t)c->plan->n_steps, n_waits = (size_t)c->plan->n_waits;
+    const size_t n_waits = (size_t)c->plan->n_waits, n_clocks = count_clocks(c->plan);
 
-    c->own = malloc((n_steps + 1) * sizeof *c->own);
-    c->across = malloc((n_steps + 1) * sizeof *c->across);
     c->wait_is_needed = calloc(n_waits + 1, sizeof *c->wait_is_needed);
     c->left_out = calloc(n_waits + 1, sizeof *c->left_out);
-    if (c->own == NULL || c->across == NULL || c->wait_is_needed == NULL || c->left_out == NULL)
-        return LS_FAIL(LS_ERR_NO_MEMORY, "check of %zu steps", n_steps);
-    return LS_OK;
+    bool opened = c->wait_is_needed != NULL && c->left_out != NULL;
+    opened = open_table(c->plan, n_clocks, &c->own) && opened;
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++)
+        opened = open_table(c->plan, n_clocks, &c->across[s]) && opened;
+    if (opened) return LS_OK;
+    return LS_FAIL(LS_ERR_NO_MEMORY, "check of %lld steps", (long long)c->plan->n_steps);
 }
 
 static void free_all(order_check *c)
 {
     ls_conflicts_free(&c->conflicts);
-    free(c->own);
-    free(c->across);
+    close_table(&c->own);
+    for (int s = 0; s < LS_SEGMENT_COUNT; s++) close_table(&c->across[s]);
     free(c->wait_is_needed);
     free(c->left_out);
 }

@@ -167,6 +167,38 @@ static void put_sensors(FILE *f, int number, const ls_run_summary *run)
     }
 }
 
+/* Of a Grace the socket, of an x86 host the packages; they are never both there. */
+static double cpu_figure(const double *rails)
+{
+    return isfinite(rails[LS_RAIL_GRACE]) ? rails[LS_RAIL_GRACE] : rails[LS_RAIL_CPU];
+}
+
+static void put_codecarbon(FILE *f, int number, const ls_run_summary *run)
+{
+    const double *watts = run->watts, *joules = run->joules_all;
+    const double parts[] = {cpu_figure(joules), joules[LS_RAIL_GPU], joules[LS_RAIL_DRAM]};
+    double sum = (double)NAN, seconds = 0.0;
+
+    for (int p = 0; p < 3; p++)
+        if (isfinite(parts[p])) sum = isnan(sum) ? parts[p] : sum + parts[p];
+    if (isfinite(joules[LS_RAIL_MODULE])) sum = joules[LS_RAIL_MODULE];
+    for (int64_t i = 0; i < run->data->n_steps; i++)
+        seconds += isfinite(run->data->steps[i].step_s) ? run->data->steps[i].step_s : 0.0;
+    put_whole(f, true, number);
+    put_text(f, false, ls_run_data_text(run->data, "started"));
+    put_text(f, false, run->data->label);
+    put_real(f, seconds);
+    put_real(f, cpu_figure(watts));
+    put_real(f, watts[LS_RAIL_GPU]);
+    put_real(f, watts[LS_RAIL_DRAM]);
+    for (int p = 0; p < 3; p++) put_real(f, parts[p] / 3.6e6);
+    put_real(f, sum / 3.6e6);
+    put_real(f, ls_run_data_number(run->data, "machine.cores"));
+    put_text(f, false, ls_run_data_text(run->data, "machine.cpu"));
+    put_text(f, false, "machine");
+    fputc('\n', f);
+}
+
 /* ---- files --------------------------------------------------------------------------------- */
 
 static ls_status open_file(const char *directory, const char *name, FILE **file)
@@ -190,7 +222,7 @@ static ls_status write_table(const char *directory, int table, const ls_run_summ
                              int n_runs)
 {
     static void (*const put[LS_TABLES])(FILE *, int, const ls_run_summary *) = {
-        put_runs, put_steps, put_evals, put_positions, put_power, put_sensors};
+        put_runs, put_steps, put_evals, put_positions, put_power, put_sensors, put_codecarbon};
     const ls_table *t = &ls_tables[table];
     char name[64];
     FILE *file;

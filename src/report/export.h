@@ -30,9 +30,9 @@ typedef struct ls_table {
     int n_columns;
 } ls_table;
 
-#define LS_TABLES 6
+#define LS_TABLES 7
 
-/* runs, steps, evals, positions, power, sensors. */
+/* runs, steps, evals, positions, power, sensors, codecarbon. */
 extern const ls_table ls_tables[LS_TABLES];
 
 #endif

@@ -114,6 +114,25 @@ static const ls_column sensors[] = {
     TEXT("source", "file, or field with scope"),
 };
 
+/* The names that CodeCarbon's rows have, for tools that read them; what it estimates is left out.
+ */
+static const ls_column codecarbon[] = {
+    RUN,
+    TEXT("timestamp", "when the run's latest attempt began, UTC"),
+    TEXT("project_name", "folder of the run"),
+    MEASURED("duration", "s", "of all steps"),
+    MEASURED("cpu_power", "W", "Grace socket with memory, or processor packages"),
+    MEASURED("gpu_power", "W", "the GPU with its memory"),
+    MEASURED("ram_power", "W", "memory, where it is not in cpu_power"),
+    MEASURED("cpu_energy", "kWh", "of the steps whose joules are known; the same below"),
+    MEASURED("gpu_energy", "kWh", ""),
+    MEASURED("ram_energy", "kWh", ""),
+    MEASURED("energy_consumed", "kWh", "the module, or else the sum of those three that are known"),
+    MEASURED("cpu_count", "1", "cores"),
+    TEXT("cpu_model", ""),
+    TEXT("tracking_mode", "machine: what other programs drew is in it"),
+};
+
 const ls_table ls_tables[LS_TABLES] = {
     {"runs", "one line for each run", runs, N(runs)},
     {"steps", "one line for each optimizer step", steps, N(steps)},
@@ -121,4 +140,5 @@ const ls_table ls_tables[LS_TABLES] = {
     {"positions", "loss by position in the sequence", positions, N(positions)},
     {"power", "power by rail over time, thinned out to 2000 moments a run", power, N(power)},
     {"sensors", "every sensor of every run", sensors, N(sensors)},
+    {"codecarbon", "energy of each run in CodeCarbon's columns", codecarbon, N(codecarbon)},
 };

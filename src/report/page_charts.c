@@ -125,7 +125,7 @@ static ls_status chart_position(ls_page *p)
         }
         ls_chart_add(&p->chart, d->label, x, y, d->n_bins)->color = r;
     }
-    p->chart.note = "Of the latest evaluation; each bin at its middle.";
+    p->chart.note = "Of the latest evaluation, else of the last step; each bin at its middle.";
     return end_chart(p);
 }
 

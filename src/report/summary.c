@@ -35,6 +35,7 @@ static void sum_energy(const ls_run_data *d, ls_rail rail, ls_run_summary *s)
         seconds += step->step_s;
     }
     const bool any = seconds > 0.0;
+    s->joules_all[rail] = any ? joules : (double)NAN;
     s->joules_per_token[rail] = any ? joules / tokens : (double)NAN;
     s->joules_per_tflop[rail] = any ? 1e12 * joules / flops : (double)NAN;
     s->watts[rail] = any ? joules / seconds : (double)NAN;

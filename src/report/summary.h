@@ -14,6 +14,7 @@ typedef struct ls_run_summary {
     double loss, eval_loss;
     ls_typical step_s, tokens_per_s, mfu_causal;
     ls_typical joules[LS_RAIL_COUNT]; /* of a step */
+    double joules_all[LS_RAIL_COUNT]; /* of the steps whose joules are known */
     double joules_per_token[LS_RAIL_COUNT];
     double joules_per_tflop[LS_RAIL_COUNT];
     double watts[LS_RAIL_COUNT]; /* mean over the steps whose joules are known */

@@ -96,7 +96,8 @@ static bool is_fresh(const ls_energy *e, uint64_t now_ns, const ls_reading *read
     if (e->kind == LS_SENSOR_ENERGY) return false;
     if (reading->stamp != 0) return reading->stamp != e->last_stamp;
     if (period == 0) return age >= SECOND_NS + SECOND_NS / 4;
-    return age + period / 8 >= period; /* due, and it has stayed the same */
+    if (period <= e->interval_ns) return true; /* it has looked since */
+    return age >= period + e->interval_ns;     /* it must have, and found the same */
 }
 
 static void restart(ls_energy *e, uint64_t moment_ns, uint64_t now_ns, const ls_reading *reading)

@@ -37,7 +37,8 @@ static void read_sensors(ls_power *p, uint64_t now_ns)
         const uint64_t start_ns = p->options.clock_ns();
         if (!sensor->read(sensor, &p->readings[s])) p->readings[s].ok = false;
         const uint64_t latency_ns = p->options.clock_ns() - start_ns;
-        if (latency_ns > p->latency_ns_max[s]) p->latency_ns_max[s] = latency_ns;
+        if (latency_ns > atomic_load(&p->latency_ns_max[s]))
+            atomic_store(&p->latency_ns_max[s], latency_ns);
         if (latency_ns > p->interval_ns / 2) p->resting_until_ns[s] = now_ns + REST * latency_ns;
     }
     atomic_store(&p->reading, -1);

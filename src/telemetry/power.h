@@ -84,7 +84,7 @@ double ls_power_reading(ls_power *power, const char *id);
 ls_status ls_power_describe(ls_power *power, bool final, cJSON **json);
 
 /* Whether any rail has a sensor; else why not. */
-bool ls_power_has_rail(const ls_power *power, ls_rail rail);
+bool ls_power_has_rail(ls_power *power, ls_rail rail);
 const char *ls_power_reason(const ls_power *power, ls_rail rail);
 
 #endif

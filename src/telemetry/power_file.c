@@ -106,7 +106,7 @@ void power_file_write(ls_power *p, uint64_t now_ns, uint64_t read_ns)
     const size_t bytes = put_line(p, now_ns, read_ns, file->line, sizeof file->line);
     pthread_mutex_unlock(&p->mutex);
     if (bytes < sizeof file->line && write(file->fd, file->line, bytes) == (ssize_t)bytes) return;
-    file->error = errno != 0 ? errno : ENOSPC;
+    atomic_store(&file->error, errno != 0 ? errno : ENOSPC);
     close(file->fd);
     file->fd = -1;
 }

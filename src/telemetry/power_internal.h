@@ -16,8 +16,8 @@ typedef struct power_channel {
 
 /* The file of samples. */
 typedef struct power_file {
-    int fd;    /* -1: none, or given up */
-    int error; /* errno that ended it */
+    int fd;             /* -1: none, or given up */
+    _Atomic(int) error; /* errno that ended it */
     char path[4096];
     char line[8192];
 } power_file;
@@ -26,8 +26,8 @@ struct ls_power {
     ls_power_options options;
     ls_meters meters;
     ls_reading readings[LS_SENSORS_MAX];
-    uint64_t resting_until_ns[LS_SENSORS_MAX]; /* a slow sensor is asked less often */
-    uint64_t latency_ns_max[LS_SENSORS_MAX];
+    uint64_t resting_until_ns[LS_SENSORS_MAX];        /* a slow sensor is asked less often */
+    _Atomic(uint64_t) latency_ns_max[LS_SENSORS_MAX]; /* told while others are read */
     power_file file;
     int lock;    /* the folder of classes below sysfs, locked while this records; -1: not */
     bool shared; /* another recorder had it first */

@@ -56,7 +56,8 @@ static ls_status add_sensor(const ls_power *p, int index, cJSON *sensors)
     LS_TRY(add_text(object, "contains", sensor->contains));
     LS_TRY(add_text(object, "unit", sensor->unit));
     LS_TRY(add_number(object, "scale", sensor->scale));
-    LS_TRY(add_number(object, "latency_s_max", 1e-9 * (double)p->latency_ns_max[index]));
+    LS_TRY(
+        add_number(object, "latency_s_max", 1e-9 * (double)atomic_load(&p->latency_ns_max[index])));
     if (channel == NULL) return LS_OK;
     LS_TRY(add_text(object, "method", ls_method_name(sensor->method)));
     LS_TRY(add_number(object, "window_s",
@@ -170,7 +171,7 @@ static ls_status add_summary(const ls_power *p, cJSON *power)
 
 static ls_status fill(const ls_power *p, bool final, cJSON *power)
 {
-    const int hanging = atomic_load(&p->reading);
+    const int hanging = atomic_load(&p->reading), error = atomic_load(&p->file.error);
     cJSON *clock = cJSON_CreateObject(), *sensors;
 
     LS_TRY(ls_json_add(power, "clock", clock));
@@ -188,8 +189,7 @@ static ls_status fill(const ls_power *p, bool final, cJSON *power)
                        hanging >= 0 ? cJSON_CreateString(p->meters.sensors[hanging].id)
                                     : cJSON_CreateNull()));
     LS_TRY(ls_json_add(power, "file_ended_by",
-                       p->file.error != 0 ? cJSON_CreateString(strerror(p->file.error))
-                                          : cJSON_CreateNull()));
+                       error != 0 ? cJSON_CreateString(strerror(error)) : cJSON_CreateNull()));
     return add_summary(p, power);
 }
 
@@ -209,11 +209,15 @@ ls_status ls_power_describe(ls_power *power, bool final, cJSON **json)
     return LS_OK;
 }
 
-bool ls_power_has_rail(const ls_power *power, ls_rail rail)
+bool ls_power_has_rail(ls_power *power, ls_rail rail)
 {
+    bool found = false;
+
+    pthread_mutex_lock(&power->mutex); /* a counter may be finding its rail */
     for (int s = 0; s < power->meters.n_sensors; s++)
-        if (power->meters.sensors[s].rail == rail) return true;
-    return false;
+        found |= power->meters.sensors[s].rail == rail;
+    pthread_mutex_unlock(&power->mutex);
+    return found;
 }
 
 /* The note of the source that could have told. */

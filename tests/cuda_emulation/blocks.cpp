@@ -144,11 +144,23 @@ void start_block(dim3 block)
         warps[w].arrived[0] = warps[w].arrived[1] = 0;
 }
 
-/* Let each thread run until it can not, in a random order. */
+/* A ready thread; one of the late warp only where luck finds no other. */
+unsigned pick_ready(unsigned late)
+{
+    unsigned pick = static_cast<unsigned>(ls_emulated_draw(n_ready));
+    for (int tries = 0; tries < 8 && ready[pick] / WARP == late; tries++)
+        pick = static_cast<unsigned>(ls_emulated_draw(n_ready));
+    return pick;
+}
+
+/* Let each thread run until it can not, in a random order; one warp lags behind the others, which
+ * alone would keep nearly abreast. */
 void run_ready()
 {
+    const unsigned n_warps = (n_threads + WARP - 1) / WARP; /* one alone is not held back */
+    const unsigned late = static_cast<unsigned>(ls_emulated_draw(n_warps)) + (n_warps == 1);
     while (n_ready > 0) {
-        const unsigned pick = static_cast<unsigned>(ls_emulated_draw(n_ready));
+        const unsigned pick = pick_ready(late);
         const unsigned index = ready[pick];
         ready[pick] = ready[--n_ready];
         go_on(index);

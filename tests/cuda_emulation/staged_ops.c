@@ -9,7 +9,7 @@
 
 #include "cuda_ops.h"
 
-enum { MISALIGN = 16 }; /* an operand lies on the device as on the host, modulo this */
+enum { MISALIGN = 256 }; /* an operand lies on the device as on the host, modulo this */
 
 /* Where an operand lies. */
 typedef struct stage {
@@ -103,8 +103,12 @@ static void find_sizes(ls_op op, const ls_op_args *args, uint64_t sizes[LS_OPERA
         CASE(norm_finish) SIZES(sizeof(ls_update_control), F64(a.norm_finish->n));
         CASE(adamw)
         const ls_adamw_args *u = a.adamw;
-        SIZES(BYTES(u->n, u->dtype), BYTES(u->n, LS_DTYPE_I16), F32(u->n), F32(u->n), F32(u->n),
-              sizeof(ls_update_control));
+        const ls_moments moments = (ls_moments)u->moments;
+        const uint64_t packed =
+            BYTES(ls_moments_elements(moments, u->n), ls_moments_dtype(moments));
+        const uint64_t scales = F32(ls_moments_scales(moments, u->n));
+        SIZES(BYTES(u->n, u->dtype), BYTES(u->n, LS_DTYPE_I16), packed, packed, scales, scales,
+              BYTES(u->n, u->g_dtype), sizeof(ls_update_control));
         break;
     case LS_OP_COUNT: assert(0 && "not an op");
     }
