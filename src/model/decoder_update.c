@@ -51,7 +51,7 @@ static void emit_adamw(builder *b, const ls_param *param)
                                        .weight_decay = param->decay ? o->weight_decay : 0.0f,
                                        .lr_scale = param->lr_scale,
                                        .stream = param - b->decoder->params,
-                                       .moments = param->moments,
+                                       .moments = (int32_t)param->moments,
                                        .dtype = o->dtype}};
     emit(b, LS_OP_adamw, &args,
          (ls_view[]){whole(b, param->weight), whole_or_none(b, param->lo), whole(b, param->m),
