@@ -164,7 +164,7 @@ static inline ls_adamw_args make_args(const parameter *p, const void *g,
                            .eps = h->eps,
                            .weight_decay = h->weight_decay,
                            .lr_scale = h->lr_scale,
-                           .moments = p->f.moments,
+                           .moments = (int32_t)p->f.moments,
                            .dtype = p->f.dtype,
                            .g_dtype = p->f.g_dtype};
 }
