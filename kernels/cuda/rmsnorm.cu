@@ -142,6 +142,7 @@ ls_status ls_cuda_rmsnorm_backward(void *stream, const ls_rmsnorm_backward_args 
         const weight_terms<T> terms = {a.dy, a.x, a.r, a.D};
         LS_TRY(ls_launch("rmsnorm_backward", rmsnorm_backward_kernel<T>,
                          ls_grid(ls_ceil_div(args->N, ROWS)), ROWS * LS_WARP, 0, stream, a));
+        if (args->dw == NULL) return LS_OK; /* frozen: not wanted */
         return ls_sum_columns("rmsnorm_backward dw", stream, args->dw, terms, args->N, args->D,
                               args->accumulate_dw);
     });
