@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #include "file.h"
@@ -283,13 +285,21 @@ ls_status ls_yaml_parse(const char *name, const char *text, size_t bytes, ls_yam
     return parse_named(name, false, text, bytes, document);
 }
 
+/* What is no file, or not for us, is a wrong name; a disk that fails is not. */
+static bool is_readable_file(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, R_OK) == 0;
+}
+
 ls_status ls_yaml_read(const char *path, ls_yaml **document)
 {
     char *text;
     uint64_t bytes;
     ls_status status = ls_file_read(path, LS_YAML_FILE_BYTES_MAX, &text, &bytes);
 
-    if (status == LS_ERR_IO) return LS_FAIL(LS_ERR_INVALID, "%s", ls_error());
+    if (status == LS_ERR_IO && !is_readable_file(path))
+        return LS_FAIL(LS_ERR_INVALID, "%s", ls_error());
     LS_TRY(status);
     status = parse_named(path, false, text, bytes, document);
     free(text);
