@@ -137,13 +137,13 @@ static void open_stage(stage *stages, int slot, cudaStream_t stream)
 
 static ls_status run(ls_op op, const ls_op_args *args)
 {
-    static _Thread_local cudaStream_t stream; /* until exit */
+    cudaStream_t stream;
     const ls_op_info *info = ls_op_describe(op);
     uint64_t sizes[LS_OPERANDS_MAX] = {0};
     stage stages[LS_OPERANDS_MAX];
     ls_op_args staged = *args;
 
-    if (stream == NULL) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     memset(stages, 0, sizeof stages);
     find_sizes(op, args, sizes);
     for (int i = 0; i < info->n_operands; i++) {
@@ -160,6 +160,7 @@ static ls_status run(ls_op op, const ls_op_args *args)
                                   cudaMemcpyDefault, stream));
     check(cudaStreamSynchronize(stream));
     for (int i = 0; i < info->n_operands; i++) check(cudaFree(stages[i].memory));
+    check(cudaStreamDestroy(stream));
     return status;
 }
 
