@@ -26,7 +26,7 @@ def run(command):
 
 
 def measure(build, rounds):
-    """{direction: {tokens: (median, least, most)}} and the line that says how."""
+    """{direction: {tokens: (least, median)}} and the line that says how."""
     lines = run([build / "bench_growth", str(rounds)]).splitlines()
     times = {}
     for line in lines[1:]:
@@ -51,11 +51,12 @@ def table(times, memory, how):
         "",
         "    scripts/cost_growth.py build",
         "",
-        f"One head of width 64, bf16; {how}; one thread, processor time. Nanoseconds for each",
-        "(query, key) pair of a query block at the end of the sequence: median (least to most), and",
-        f"the ratio of the median to that at {first:,} tokens. Device memory as planned for",
-        f"`{RUN}`, whose keys and values pass through it in blocks, and without what each token",
-        "itself takes there (class `batch`). Plot: `cost-growth.svg`.",
+        f"One head of width 64, bf16; {how}; one thread, processor time.",
+        "Nanoseconds for each (query, key) pair of a query block at the end of the sequence: the least",
+        "of all rounds, for other programs only add to it (median), and the ratio of the least to that",
+        f"at {first:,} tokens. Device memory as planned for `{RUN}`,",
+        "whose keys and values pass through it in blocks, and without what each token itself takes",
+        "there (class `batch`). Plot: `cost-growth.svg`.",
         "",
         "| tokens | forward, ns a pair | ratio | backward, ns a pair | ratio "
         "| device memory, bytes | without `batch` |",
@@ -64,9 +65,9 @@ def table(times, memory, how):
     for tokens in sorted(times["forward"]):
         cells = [f"{tokens:,}"]
         for direction in ("forward", "backward"):
-            median, least, most = times[direction][tokens]
-            cells.append(f"{median:.3f} ({least:.3f} to {most:.3f})")
-            cells.append(f"{median / times[direction][first][0]:.3f}")
+            least, median = times[direction][tokens]
+            cells.append(f"{least:.3f} ({median:.3f})")
+            cells.append(f"{least / times[direction][first][0]:.3f}")
         peak, growing = memory[tokens]
         cells += [f"{peak:,}", f"{peak - growing:,}"]
         lines.append("| " + " | ".join(cells) + " |")
