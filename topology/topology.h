@@ -125,8 +125,8 @@ typedef struct ls_system {
     char cpu_governor[LS_NAME_BYTES];
     char driver[LS_LABEL_BYTES];     /* NVIDIA kernel driver */
     char memory_mode[LS_NAME_BYTES]; /* CoherentGPUMemoryMode: "driver" (CDMM), "numa" */
-    char nccl[LS_NAME_BYTES];        /* its version, "2.29.3"; "": not installed or not looked for */
-    ls_quantity ats_mode;            /* uvm_ats_mode of nvidia_uvm */
+    char nccl[LS_NAME_BYTES]; /* its version, "2.29.3"; "": not installed or not looked for */
+    ls_quantity ats_mode;     /* uvm_ats_mode of nvidia_uvm */
     ls_power_cap power_caps[LS_POWER_CAPS_MAX];
     int n_power_caps;
 } ls_system;

@@ -40,8 +40,8 @@ static int run(int argc, char **argv)
     if (parsed.run.n_sets > 0) return usage_error("report", "--set: there is no run file here");
     if (parsed.json)
         return usage_error("report", "--json: programs read record.jsonl, or --export");
-    if (validate != NULL && (parsed.n_paths > 0 || report.out != NULL || report.export_dir != NULL ||
-                             report.tensorboard != NULL))
+    if (validate != NULL && (parsed.n_paths > 0 || report.out != NULL ||
+                             report.export_dir != NULL || report.tensorboard != NULL))
         return usage_error("report", "--validate checks one data set, and takes nothing else");
     if (validate == NULL && parsed.n_paths == 0)
         return usage_error("report", "no run directory; give one or more");
