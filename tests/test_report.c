@@ -96,7 +96,7 @@ static const char run_json[] =
     "{\"schema\":1,\"version\":\"0.1.0\",\"started\":\"2026-01-02T03:04:05Z\",\"hardware\":\"cpu\","
     "\"machine\":{\"cpu\":\"A <fast> CPU, \\\"really\\\"\",\"cores\":72,\"memory_bytes\":5e11},"
     "\"model\":{\"parameters\":1000,\"config\":{\"model_type\":\"llama\"}},"
-    "\"config\":{\"precision\":\"bf16\"},"
+    "\"config\":{\"precision\":\"bf16\"},\"link\":{\"copy_in_bytes_per_s\":5e10},"
     "\"missing\":{\"energy_j.gpu\":\"no driver & no <card>\"},"
     "\"power\":{\"samples_hz\":10,\"sensors\":["
     "{\"id\":\"rapl.package-0\",\"kind\":\"energy\",\"rail\":\"cpu\",\"method\":\"counter\","
@@ -108,17 +108,17 @@ static const char run_json[] =
 
 static void put_step(FILE *f, int step, double seconds, double watts)
 {
-    fprintf(
-        f,
-        "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
-        "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
-        "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
-        "\"host\":0.01},\"bytes\":{\"copy_in\":null},\"peak_bytes\":{\"hbm\":null,\"host\":5e9},"
-        "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
-        "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
-        "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
-        step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
-        watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
+    fprintf(f,
+            "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
+            "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
+            "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
+            "\"copy_in\":%.6g,\"host\":0.01},\"bytes\":{\"copy_in\":%.6g},\"peak_bytes\":{\"hbm\":"
+            "null,\"host\":5e9},"
+            "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
+            "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
+            "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
+            step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
+            0.1 * seconds, 4e9 * seconds, watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
 }
 
 static void put_power(const char *folder)
@@ -194,6 +194,10 @@ static void test_table(void **state)
     assert_has(printed, " -23.1% (+-");
     assert_has(printed, " +30.0% (+-");
     assert_has(printed, "never add"); /* rails */
+    assert_has(printed, "copies in, GB/s                        40");
+    assert_has(printed,
+               "  of the link's                       0.8"); /* 50 GB/s, the profile says */
+    assert_null(strstr(printed, "copies out"));
 }
 
 static char *read_text(const char *path)
