@@ -434,9 +434,10 @@ static void test_missing_parts(void **state)
         .hardware = "auto", .quiet = true, .repetitions = 1, .bytes = MiB};
     ls_bench *measured = NULL;
     ls_device_opener *opener;
+    const ls_ops *ops;
 
     (void)state;
-    const bool has_gpu = ls_hardware_find_gpu(&opener) == LS_OK;
+    const bool has_gpu = ls_hardware_find_gpu(&opener, &ops) == LS_OK;
     machine.places[1].numa_node = 1000;
     for (int p = 0; p < machine.n_places; p++) machine.places[p].emulated = false;
     assert_ok(ls_bench_measure(&options, &machine, profile, &measured));

@@ -182,13 +182,14 @@ static ls_status measure_gpu(const ls_bench_options *options, const ls_place *ho
     ls_copy_options copy;
 
     ls_device_opener *opener;
+    const ls_ops *ops;
     const ls_unit *gpu = ls_topology_find_unit(bench->machine, LS_UNIT_GPU);
     if (gpu == NULL || &bench->machine->places[gpu->place] != device) {
         miss_copies(bench, host->name, device->name,
                     "the first GPU is measured; CUDA_VISIBLE_DEVICES chooses another");
         return LS_OK;
     }
-    ls_status status = ls_hardware_find_gpu(&opener);
+    ls_status status = ls_hardware_find_gpu(&opener, &ops);
     if (status == LS_OK) status = choose_copies(options, host, device, bench, &copy);
     if (status == LS_OK) {
         copy.open_device = opener;
