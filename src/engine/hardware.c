@@ -48,17 +48,23 @@ static void read_throttle(const ls_profile *profile, ls_hardware *h)
         h->out_bytes_per_s = profile->throttle_out_bytes_per_s.value;
 }
 
+static void name_profile(const ls_profile *profile, ls_hardware *h)
+{
+    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    snprintf(h->profile_file, sizeof h->profile_file, "%s", profile->origin);
+}
+
 /* A profile of another machine, or of none: what it says is all there is. */
 static ls_status describe(const ls_profile *profile, ls_hardware *h)
 {
-    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    name_profile(profile, h);
     read_throttle(profile, h);
     return ls_profile_describe(profile, &h->topology);
 }
 
 static ls_status merge(const ls_profile *profile, const char *reason, ls_hardware *h)
 {
-    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    name_profile(profile, h);
     read_throttle(profile, h);
     return ls_profile_merge(profile, reason, h->topology);
 }
@@ -260,6 +266,7 @@ ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)
         return status;
     }
     ls_hardware_find_room("", opened.use_gpu, &opened);
+    ls_hardware_find_nvme(&opened);
     use_device(&opened);
     *hardware = opened;
     return LS_OK;
