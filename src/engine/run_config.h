@@ -75,9 +75,9 @@ typedef struct ls_run_config {
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;
-    double clip_norm; /* 0: off */
-    int moments;      /* ls_moments */
-    int gradients;    /* 0: fp32 */
+    double clip_norm;   /* 0: off */
+    int moments;        /* ls_moments */
+    ls_dtype gradients; /* as they leave and wait */
     ls_run_group *groups;
     int64_t n_groups;
     int64_t skip_nonfinite_max;

@@ -8,13 +8,9 @@
 
 #include <string.h>
 
-#define AT(member) .offset = offsetof(ls_run_config, member)
-#define WORDS(array)                                                                               \
-    .words = (array), .n_words = sizeof(array) / sizeof((array)[0]),                               \
-    .n_supported = sizeof(array) / sizeof((array)[0])
-#define SOME_WORDS(array, n)                                                                       \
-    .words = (array), .n_words = sizeof(array) / sizeof((array)[0]), .n_supported = (n)
-#define REALS(...) .range = {__VA_ARGS__}
+#define AT(member)   .offset = offsetof(ls_run_config, member)
+#define WORDS(array) .words = (array), .n_words = sizeof(array) / sizeof((array)[0])
+#define REALS(...)   .range = {__VA_ARGS__}
 
 #define TOKENS_MAX ((int64_t)1 << 30)
 #define STEPS_MAX  INT32_MAX
@@ -36,6 +32,7 @@ static const int schedule_values[] = {LS_SCHEDULE_COSINE, LS_SCHEDULE_LINEAR, LS
                                       LS_SCHEDULE_WSD};
 static const char *const moments[] = {"fp32", "bf16", "q8", "q4"};
 static const char *const gradients[] = {"fp32", "bf16"};
+static const int gradient_dtypes[] = {LS_DTYPE_F32, LS_DTYPE_BF16};
 static const char *const weights_modes[] = {"auto", "resident", "direct", "stream"};
 static const char *const powers[] = {"off", "auto"};
 
@@ -105,8 +102,9 @@ static const ls_run_field fields[] = {
      .about = "largest global gradient norm; 0: off"},
     {"optimizer.moments", LS_RUN_WORD, AT(moments), "fp32", WORDS(moments),
      .about = "storage of the moments; q8 and q4 are packed by blocks and lossy, bf16 is rounded"},
-    {"optimizer.gradients", LS_RUN_WORD, AT(gradients), "fp32", SOME_WORDS(gradients, 1),
-     .about = "storage of gradients that wait for the update"},
+    {"optimizer.gradients", LS_RUN_WORD, AT(gradients), "fp32", WORDS(gradients),
+     .values = gradient_dtypes,
+     .about = "storage of gradients that leave and wait for the update; bf16 is rounded"},
     {"optimizer.groups", LS_RUN_GROUPS, 0, "[]",
      .about = "tensors by name (globs) with a rate of their own, or frozen"},
     {"optimizer.skip_nonfinite_max", LS_RUN_WHOLE, AT(skip_nonfinite_max), "10", .most = 1 << 20,
