@@ -48,7 +48,7 @@ static void defaults_are_those_of_the_contract(void **state)
 
     (void)state;
     assert_string_equal(c.model_path, MODEL);
-    assert_false(c.pretrained);
+    assert_int_equal(c.init, LS_INIT_RANDOM);
     assert_string_equal(c.hardware, "auto");
     assert_int_equal(c.precision, LS_DTYPE_BF16);
     assert_false(c.fast);

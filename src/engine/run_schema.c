@@ -16,7 +16,7 @@
 #define STEPS_MAX  INT32_MAX
 #define BETA_MAX   0.9999999 /* still below 1 as fp32 */
 
-static const char *const inits[] = {"random", "pretrained"};
+static const char *const inits[] = {"random", "pretrained", "pretrained+optimizer"};
 static const char *const precisions[] = {"bf16", "fp32"};
 static const int precision_dtypes[] = {LS_DTYPE_BF16, LS_DTYPE_F32};
 static const char *const determinisms[] = {"exact", "fast"};
@@ -39,8 +39,9 @@ static const char *const powers[] = {"off", "auto"};
 static const ls_run_field fields[] = {
     {"model", LS_RUN_TEXT, AT(model_path), .required = true,
      .about = "a model YAML, or a Hugging Face directory"},
-    {"init", LS_RUN_SWITCH, AT(pretrained), "random", WORDS(inits),
-     .about = "where the first weights come from"},
+    {"init", LS_RUN_WORD, AT(init), "random", WORDS(inits),
+     .about = "where the first weights come from; with optimizer: its state too, of a checkpoint, "
+              "while steps, schedule and data begin anew"},
     {"hardware", LS_RUN_TEXT, AT(hardware), "auto", .resume = LS_RUN_MAY_REPLAN,
      .about = "auto, a profile of configs/hardware by name, or a file"},
     {"precision", LS_RUN_WORD, AT(precision), "bf16", WORDS(precisions), .values = precision_dtypes,
