@@ -54,7 +54,7 @@ static ls_status check_reach(const ls_run_config *config, const ls_model_config 
     char line[LS_ROPE_TEXT_BYTES];
     ls_rope_scaling extended;
 
-    if (!config->pretrained || config->sequence_tokens <= reach) return LS_OK;
+    if (config->init == LS_INIT_RANDOM || config->sequence_tokens <= reach) return LS_OK;
     extended = ls_rope_extend(&model->rope_scaling, model->max_position_embeddings,
                               config->sequence_tokens);
     extended.theta = config->rope_scaling.theta;
