@@ -22,6 +22,7 @@ typedef struct shape_set {
     int64_t block; /* queries of a block */
     int64_t heads, key_heads, head_width;
     int64_t widths[WIDTHS], lengths[LENGTHS];
+    int fp32_lengths; /* of them: where fp32 has no kernel worth a user's minutes, few */
 } shape_set;
 
 static const shape_set cpu_shapes = {.chunk = 2048,
@@ -30,7 +31,8 @@ static const shape_set cpu_shapes = {.chunk = 2048,
                                      .key_heads = 2,
                                      .head_width = 64,
                                      .widths = {64, 256, 1024, 4096},
-                                     .lengths = {1024, 4096, 16384}};
+                                     .lengths = {1024, 4096, 16384},
+                                     .fp32_lengths = LENGTHS};
 
 static const shape_set gpu_shapes = {.chunk = 8192,
                                      .block = 8192,
@@ -38,7 +40,8 @@ static const shape_set gpu_shapes = {.chunk = 8192,
                                      .key_heads = 8,
                                      .head_width = 128,
                                      .widths = {1024, 2048, 4096, 8192},
-                                     .lengths = {8192, 32768, 131072}};
+                                     .lengths = {8192, 32768, 131072},
+                                     .fp32_lengths = 1};
 
 typedef struct timed_call {
     ls_op op;
@@ -161,7 +164,8 @@ static void add_shapes(measuring *m, int64_t rows_max)
 
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
         for (int i = 0; i < WIDTHS; i++) add_products(m, dtypes[d], m->shapes->widths[i], rows_max);
-        for (int i = 0; i < LENGTHS; i++)
+        const int n_lengths = dtypes[d] == LS_DTYPE_F32 ? m->shapes->fp32_lengths : LENGTHS;
+        for (int i = 0; i < n_lengths; i++)
             add_attention(m, dtypes[d], m->shapes->lengths[i], rows_max);
         add_memory_bound(m, dtypes[d], rows_max);
     }
