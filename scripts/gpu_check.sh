@@ -152,7 +152,7 @@ stage() {
     esac
 }
 
-declare -A limits=([build]=150 [ops]=60 [sanitizer]=60 [train]=60 [links]=75 [bench]=60 [slice]=90)
+declare -A limits=([build]=130 [ops]=60 [sanitizer]=50 [train]=60 [links]=45 [bench]=50 [slice]=80)
 for stage in "${stages[@]}"; do
     stage "$stage" "${limits[$stage]}"
 done
