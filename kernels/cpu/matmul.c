@@ -1,5 +1,5 @@
 /*
- * matmul.c - picks the matrix multiplication for this machine, and runs the tiled vector ones.
+ * matmul.c - picks the matrix multiplication for this machine.
  *
  * The choice depends on dtypes and on the machine, never on the number of threads: AMX tiles for
  * bf16, else oneDNN where it is built in and the CPU has bf16 instructions (fp32: always), else
@@ -11,59 +11,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cpu_features.h"
-
-/* ---- vector kernels: C tiles over threads -------------------------------------------------- */
-
-typedef void (*tile_function)(const ls_matmul_args *args, int64_t row, int64_t col);
-
-static ls_status tiles_run(const ls_matmul_args *args, tile_function tile)
-{
-    const int64_t rows = (args->M + LS_MATMUL_TILE_ROWS - 1) / LS_MATMUL_TILE_ROWS;
-    const int64_t cols = (args->N + LS_MATMUL_TILE_COLS - 1) / LS_MATMUL_TILE_COLS;
-
-#if defined(_OPENMP)
-#pragma omp parallel for schedule(dynamic, 1) if (rows * cols > 1)
-#endif
-    for (int64_t i = 0; i < rows * cols; i++)
-        tile(args, i / cols * LS_MATMUL_TILE_ROWS, i % cols * LS_MATMUL_TILE_COLS);
-    return LS_OK;
-}
-
-static uint64_t no_workspace(const ls_matmul_args *args)
-{
-    (void)args;
-    return 0;
-}
-
-/* A kernel that computes C in tiles, on machines where `where` holds. */
-#define TILED_KERNEL(variant, where)                                                               \
-    static int usable_##variant(ls_dtype ab_dtype, ls_dtype c_dtype)                               \
-    {                                                                                              \
-        (void)ab_dtype;                                                                            \
-        (void)c_dtype;                                                                             \
-        return where;                                                                              \
-    }                                                                                              \
-    static ls_status run_##variant(const ls_matmul_args *args)                                     \
-    {                                                                                              \
-        return tiles_run(args, ls_matmul_tile_##variant);                                          \
-    }                                                                                              \
-    static const ls_matmul_kernel kernel_##variant = {#variant, usable_##variant, no_workspace,    \
-                                                      run_##variant}
-
-TILED_KERNEL(plain, 1);
-#if defined(LS_HAVE_X86_KERNELS)
-TILED_KERNEL(avx2, ls_cpu_features_discover()->avx2);
-TILED_KERNEL(avx512, ls_cpu_features_discover()->avx512);
-#endif
-
 /* ---- the choice ---------------------------------------------------------------------------- */
 
 static const ls_matmul_kernel *const kernels[LS_MATMUL_VARIANT_COUNT] = {
-    [LS_MATMUL_VARIANT_PLAIN] = &kernel_plain,
+    [LS_MATMUL_VARIANT_PLAIN] = &ls_matmul_kernel_plain,
 #if defined(LS_HAVE_X86_KERNELS)
-    [LS_MATMUL_VARIANT_AVX2] = &kernel_avx2,
-    [LS_MATMUL_VARIANT_AVX512] = &kernel_avx512,
+    [LS_MATMUL_VARIANT_AVX2] = &ls_matmul_kernel_avx2,
+    [LS_MATMUL_VARIANT_AVX512] = &ls_matmul_kernel_avx512,
 #endif
 #if defined(LS_HAVE_ONEDNN)
     [LS_MATMUL_VARIANT_ONEDNN] = &ls_matmul_kernel_onednn,

@@ -1,3 +1,3 @@
-/* matmul_plain.c - the matrix multiplication tile in the build's baseline instruction set. */
-#define MATMUL_TILE ls_matmul_tile_plain
+/* matmul_plain.c - matrix multiplication in the build's baseline instruction set. */
+#define MATMUL_VECTORS ls_matmul_vectors_plain
 #include "matmul_tile.h"

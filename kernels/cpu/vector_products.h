@@ -57,8 +57,9 @@ static inline __attribute__((always_inline)) void product_rows(const product *p,
                                                                int vectors, int most)
 {
     int64_t row = 0;
-    /* Left-over rows go together: few sums at a time would wait for each other. */
-    for (; row + most <= p->n_rows; row += most) product_block(p, row, col, most, vectors);
+    /* Left-over rows go together (8 by fours): few sums at a time would wait for each other. */
+    for (; row + most <= p->n_rows && p->n_rows - row != 8; row += most)
+        product_block(p, row, col, most, vectors);
     for (; row + 4 <= p->n_rows; row += 4) product_block(p, row, col, 4, vectors);
     switch (p->n_rows - row) {
     case 3: product_block(p, row, col, 3, vectors); break;
