@@ -127,10 +127,11 @@ static void assert_empty(const char *folder)
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
+#define ALL "{x: nvme, o: nvme, kv: nvme, dkv: nvme, grad: nvme, lo: nvme, m: nvme, v: nvme}"
+
 static const char *const settings[][2] = {
     {"memory.place", "{x: nvme, o: nvme, kv: nvme}"},
-    {"memory.place", "{lo: nvme, m: nvme, v: nvme, grad: nvme}"},
-    {"memory.place", "{x: nvme, o: nvme, kv: nvme, dkv: nvme, lo: nvme, m: nvme, v: nvme}"},
+    {"memory.place", ALL},
     {"memory.save", "[{layers: 0-7, policy: x+o, place: nvme}, {layers: 8-11, policy: x}]"},
 };
 
@@ -187,9 +188,9 @@ static void test_the_same_bits(void **state)
 static void test_resume(void **state)
 {
     (void)state;
-    TRAIN(75, "cpu.yaml", settings[2][0], settings[2][1], "file", "--stop-after", "2");
+    TRAIN(75, "cpu.yaml", settings[1][0], settings[1][1], "file", "--stop-after", "2");
     assert_empty("disk");
-    TRAIN(75, "cpu.yaml", settings[2][0], settings[2][1], "file", "--stop-after", "4", "--resume");
+    TRAIN(75, "cpu.yaml", settings[1][0], settings[1][1], "file", "--stop-after", "4", "--resume");
     assert_says(TRAIN(2, "cpu.yaml", "memory.place", "{}", "file", "--resume")->err,
                 "memory.place");
     TRAIN(0, "emulated.yaml", settings[0][0], settings[0][1], "file", "--resume", "--replan");
@@ -209,7 +210,7 @@ static void test_kill(void **state)
     char path[64];
 
     (void)state;
-    const pid_t pid = START("train", ON("cpu.yaml", settings[2][0], settings[2][1]), "--quiet",
+    const pid_t pid = START("train", ON("cpu.yaml", settings[1][0], settings[1][1]), "--quiet",
                             "--set", "output=file", "--set", "steps=100000");
     while (!is_there(at("file/record.jsonl"))) sleep_ms(5);
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
@@ -230,8 +231,8 @@ static void test_resident_memory(void **state)
 
     (void)state;
     TRAIN(0, "cpu.yaml", "memory.place", "{x: nvme, o: nvme, kv: nvme}", "file", "--set", "steps=1",
-          "--set", "sequence.tokens=4k", "--set", "sequence.chunk=1k", "--set",
-          "sequence.query_block=1k", "--set", "batch.accumulate=1", "--set",
+          "--set", "sequence.tokens=256", "--set", "sequence.chunk=1k", "--set",
+          "sequence.query_block=1k", "--set", "batch={sequences: 32, accumulate: 1}", "--set",
           "optimizer.warmup_steps=0", "--set", "eval.every_steps=0");
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &usage), 0); /* the largest of them: this one */
     const double file = recorded("file", "peak_bytes.nvme");
@@ -269,7 +270,7 @@ static void test_no_disk(void **state)
     assert_in_range(closed->code, 2, 3); /* root may write there, but it has no room */
     assert_says(closed->err, "/proc");
     assert_false(is_there(at("none")));
-    const outcome *done = TRAIN(2, "cpu", "memory.save", settings[3][1], "none", "--set", "seed=7");
+    const outcome *done = TRAIN(2, "cpu", "memory.save", settings[2][1], "none", "--set", "seed=7");
     assert_says(done->err, "memory.save[0].place: nvme, but hardware profile cpu (");
     done = TRAIN(2, "cpu.yaml", "memory.place", "{weights: nvme}", "none", "--set", "seed=7");
     assert_says(done->err, "memory.place.weights: nvme, but kernels read norms");
@@ -331,9 +332,9 @@ static void test_small_tmpfs(void **state)
 
 static void test_plans(void **state)
 {
-    cJSON *rated = plan(0, "elsewhere.yaml", settings[2][0], settings[2][1]);
+    cJSON *rated = plan(0, "elsewhere.yaml", settings[1][0], settings[1][1]);
     cJSON *in_memory = plan(0, "elsewhere.yaml", "memory.place", "{x: host, o: host, kv: host}");
-    cJSON *unrated = plan(0, "unrated.yaml", settings[2][0], settings[2][1]);
+    cJSON *unrated = plan(0, "unrated.yaml", settings[1][0], settings[1][1]);
 
     (void)state;
     assert_true(number(rated, "peak_bytes.nvme") > 0);
