@@ -310,7 +310,7 @@ static traffic count_traffic(const ls_plan *plan)
     for (int64_t i = first; i < first + plan->segment_steps[LS_SEGMENT_STEP]; i++) {
         const ls_step *step = &plan->steps[i];
         if (step->kind == LS_CALL_COPY && is_gradient(plan, step, 0)) {
-            uint64_t *way = step->lane == LS_LANE_COPY_IN ? &t.gradients_in : &t.gradients_out;
+            uint64_t *way = step->lane == LS_LANE_COPY_OUT ? &t.gradients_out : &t.gradients_in;
             *way += step->bytes / 2;
         }
         if (step->kind != LS_CALL_OP || step->lane != LS_LANE_HOST) continue;

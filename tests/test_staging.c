@@ -67,7 +67,7 @@ static void list_steps(const ls_plan *plan, ls_segment_kind segment, char text[T
     for (int64_t s = first; s < first + plan->segment_steps[segment]; s++) {
         const ls_step *step = &plan->steps[s];
         const ls_step_operand *operands = &plan->operands[step->first_operand];
-        const bool in = step->lane == LS_LANE_COPY_IN;
+        const bool in = step->lane != LS_LANE_COPY_OUT;
         const char *name = ls_call_kind_name(step->kind), *what = "";
         if (step->kind == LS_CALL_COPY) {
             name = in ? "in " : "out ";

@@ -22,6 +22,7 @@
 #include "status.h"
 
 #define LS_DEVICE_LANES_MAX  8
+#define LS_DEVICE_COMMANDS   64 /* of a lane whose options do not say */
 #define LS_DEVICE_NOTE_BYTES 256
 
 typedef struct ls_device ls_device;
@@ -39,6 +40,8 @@ typedef struct ls_device_clock {
 typedef struct ls_device_options {
     int n_lanes;                           /* 1 .. LS_DEVICE_LANES_MAX */
     int lane_threads[LS_DEVICE_LANES_MAX]; /* threads of the ops on a lane; 0: all cores */
+    /* Commands that a lane may have before who submits more waits for the oldest; 0: 64. */
+    int lane_commands[LS_DEVICE_LANES_MAX];
     /* The lane's threads, those of its ops too, stay on these cores; NULL: wherever they may. */
     const ls_host_cores *lane_cores[LS_DEVICE_LANES_MAX];
     /* Copies of a lane take at least this long, as over a link that slow; 0: as fast as they go. */

@@ -6,7 +6,7 @@
  *   GPU lane waits for host lane   cuStreamWaitValue64 on the lane's counter of finished commands
  *
  * A command of a GPU lane has a mark: two events around it, which order others behind it and tell
- * how long it took.  A lane holds at most WINDOW commands that have not been seen to finish; who
+ * how long it took.  A lane holds at most so many commands that have not been seen to finish; who
  * submits more waits for the oldest.  Failures lie with the host's lanes, whose first one stops
  * both: the counters then jump ahead of every ticket, so that no stream waits for ever.
  *
@@ -32,7 +32,6 @@
 #define RELEASED (UINT64_C(1) << 62) /* ahead of every ticket: the wait compares cyclically */
 
 enum {
-    WINDOW = 128,
     KEEPS_MAX = 8,      /* reservations, and as many attachments */
     COUNTER_BYTES = 128 /* one cache-line pair for each lane's counter */
 };
@@ -57,7 +56,8 @@ typedef struct command {
 typedef struct gpu_lane {
     cudaStream_t stream; /* NULL: a lane of the host */
     uint64_t submitted, retired;
-    command ring[WINDOW];
+    command *ring; /* [n_commands] */
+    uint64_t n_commands;
     ls_lane_stats stats;
 } gpu_lane;
 
@@ -174,7 +174,7 @@ static void tell_observer(const cuda_device *d, int lane, const command *c, uint
 static void retire_oldest(cuda_device *d, int lane)
 {
     gpu_lane *l = &d->lanes[lane];
-    const command *c = &l->ring[l->retired % WINDOW];
+    const command *c = &l->ring[l->retired % l->n_commands];
     float ms = 0.0f;
 
     if (cudaEventElapsedTime(&ms, c->mark->start, c->mark->end) != cudaSuccess) ms = 0.0f;
@@ -197,7 +197,7 @@ static void retire_ready(cuda_device *d, int lane)
     gpu_lane *l = &d->lanes[lane];
 
     while (l->retired < l->submitted &&
-           cudaEventQuery(l->ring[l->retired % WINDOW].mark->end) == cudaSuccess)
+           cudaEventQuery(l->ring[l->retired % l->n_commands].mark->end) == cudaSuccess)
         retire_oldest(d, lane);
     (void)cudaGetLastError(); /* "not ready" is no error; faults show at waits */
 }
@@ -209,7 +209,7 @@ static ls_status fail_lane(cuda_device *d, int lane, cudaError_t error)
     char what[64];
 
     pthread_mutex_lock(&d->mutex);
-    const int64_t tag = l->retired < l->submitted ? l->ring[l->retired % WINDOW].tag : -1;
+    const int64_t tag = l->retired < l->submitted ? l->ring[l->retired % l->n_commands].tag : -1;
     pthread_mutex_unlock(&d->mutex);
     snprintf(what, sizeof what, "GPU, lane %d", lane);
     const ls_status status = ls_cuda_fail((int)error, what);
@@ -232,7 +232,7 @@ static mark *keep_mark(cuda_device *d, int lane, uint64_t ticket)
     pthread_mutex_lock(&d->mutex);
     assert(ticket <= l->submitted);
     if (ticket > l->retired) {
-        m = l->ring[(ticket - 1) % WINDOW].mark;
+        m = l->ring[(ticket - 1) % l->n_commands].mark;
         m->users++;
     }
     pthread_mutex_unlock(&d->mutex);
@@ -269,8 +269,8 @@ static ls_status make_room(cuda_device *d, int lane)
 
     pthread_mutex_lock(&d->mutex);
     retire_ready(d, lane);
-    const bool full = l->submitted - l->retired == WINDOW;
-    mark *oldest = full ? l->ring[l->retired % WINDOW].mark : NULL;
+    const bool full = l->submitted - l->retired == l->n_commands;
+    mark *oldest = full ? l->ring[l->retired % l->n_commands].mark : NULL;
     pthread_mutex_unlock(&d->mutex);
     if (!full) return LS_OK;
     LS_TRY(await_mark(d, oldest));
@@ -306,7 +306,7 @@ static ls_status end(cuda_device *d, int lane, const command *c, ls_status statu
         return status;
     }
     pthread_mutex_lock(&d->mutex);
-    l->ring[l->submitted % WINDOW] = *c;
+    l->ring[l->submitted % l->n_commands] = *c;
     l->submitted++;
     pthread_mutex_unlock(&d->mutex);
     return LS_OK;
@@ -464,7 +464,7 @@ static int64_t read_running(ls_device *device, int lane)
     pthread_mutex_lock(&d->mutex);
     retire_ready(d, lane);
     const uint64_t at = l->retired < l->submitted ? l->retired : l->submitted - 1;
-    const int64_t tag = l->submitted > 0 ? l->ring[at % WINDOW].tag : -1;
+    const int64_t tag = l->submitted > 0 ? l->ring[at % l->n_commands].tag : -1;
     pthread_mutex_unlock(&d->mutex);
     return tag;
 }
@@ -561,6 +561,7 @@ static void close_device(ls_device *device)
     ls_host_lanes_close(d->host);
     for (int lane = 0; lane < d->n_lanes; lane++)
         if (d->lanes[lane].stream != NULL) cudaStreamDestroy(d->lanes[lane].stream);
+    for (int lane = 0; lane < d->n_lanes; lane++) free(d->lanes[lane].ring);
     if (d->origin != NULL) cudaEventDestroy(d->origin);
     while (d->marks != NULL) {
         mark *m = d->marks;
@@ -623,6 +624,14 @@ ls_status ls_device_probe_cuda(void)
     return LS_OK;
 }
 
+static ls_status open_stream(gpu_lane *lane, int n_commands)
+{
+    lane->n_commands = n_commands > 0 ? (uint64_t)n_commands : LS_DEVICE_COMMANDS;
+    lane->ring = calloc(lane->n_commands, sizeof *lane->ring);
+    if (lane->ring == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "queue of a stream");
+    return check(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "stream");
+}
+
 static ls_status open_parts(const ls_device_options *options, cuda_device *d)
 {
     const ls_lane_listener observer = {on_finished, on_failed, d};
@@ -638,8 +647,7 @@ static ls_status open_parts(const ls_device_options *options, cuda_device *d)
     d->counters = counters;
     for (int lane = 0; lane < d->n_lanes; lane++)
         if (options->lane_on_gpu[lane])
-            CUDA_TRY(cudaStreamCreateWithFlags(&d->lanes[lane].stream, cudaStreamNonBlocking),
-                     "stream");
+            LS_TRY(open_stream(&d->lanes[lane], options->lane_commands[lane]));
     return ls_host_lanes_open(options, &observer, &d->host);
 }
 

@@ -19,9 +19,8 @@
 #include "clock.h"
 #include "host_lanes.h"
 
-#define RING_COMMANDS 64
-#define ERROR_BYTES   1024
-#define ORIGIN_BYTES  64
+#define ERROR_BYTES  1024
+#define ORIGIN_BYTES 64
 
 typedef enum command_kind {
     COMMAND_OP,
@@ -67,7 +66,8 @@ typedef struct lane {
     uint64_t submitted, finished; /* commands so far; the ring holds those between */
     int64_t running;              /* tag of the latest command */
     ls_lane_stats stats;
-    command ring[RING_COMMANDS];
+    command *ring; /* [n_commands] */
+    uint64_t n_commands;
 } lane;
 
 struct ls_host_lanes {
@@ -181,7 +181,7 @@ static void *run_lane(void *argument)
             pthread_cond_wait(&d->changed, &d->mutex);
         if (l->finished == l->submitted) break;
 
-        const command *c = &l->ring[l->finished % RING_COMMANDS];
+        const command *c = &l->ring[l->finished % l->n_commands];
         if (c->kind == COMMAND_WAIT) {
             const lane *other = &d->lanes[c->u.wait.lane];
             while (other->finished < c->u.wait.ticket && d->status == LS_OK)
@@ -232,6 +232,10 @@ static ls_status start_lanes(ls_host_lanes *d, const ls_device_options *options)
         l->n_threads = options->lane_threads[i];
         l->bytes_per_s = options->lane_bytes_per_s[i];
         l->running = -1;
+        l->n_commands = options->lane_commands[i] > 0 ? (uint64_t)options->lane_commands[i]
+                                                      : LS_DEVICE_COMMANDS;
+        l->ring = malloc(l->n_commands * sizeof *l->ring);
+        if (l->ring == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "queue of lane %d", i);
         const int error = create_thread(l, options->lane_cores[i]);
         if (error != 0) return LS_FAIL(LS_ERR_DEVICE, "thread of lane %d: %s", i, strerror(error));
         d->n_started++;
@@ -271,6 +275,7 @@ void ls_host_lanes_close(ls_host_lanes *lanes)
     pthread_cond_broadcast(&lanes->changed);
     pthread_mutex_unlock(&lanes->mutex);
     for (int i = 0; i < lanes->n_started; i++) pthread_join(lanes->lanes[i].thread, NULL);
+    for (int i = 0; i < lanes->n_lanes; i++) free(lanes->lanes[i].ring);
     pthread_cond_destroy(&lanes->changed);
     pthread_mutex_destroy(&lanes->mutex);
     free(lanes);
@@ -285,11 +290,11 @@ static ls_status submit(ls_host_lanes *d, int lane_index, const command *c)
     assert(lane_index >= 0 && lane_index < d->n_lanes);
 
     pthread_mutex_lock(&d->mutex);
-    while (l->submitted - l->finished == RING_COMMANDS && d->status == LS_OK)
+    while (l->submitted - l->finished == l->n_commands && d->status == LS_OK)
         pthread_cond_wait(&d->changed, &d->mutex);
     const ls_status status = d->status;
     if (status == LS_OK) {
-        l->ring[l->submitted % RING_COMMANDS] = *c;
+        l->ring[l->submitted % l->n_commands] = *c;
         l->submitted++;
         pthread_cond_broadcast(&d->changed);
     }

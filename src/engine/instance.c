@@ -5,6 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Steps are submitted in plan order, so a lane whose queue is full keeps the others waiting.  The
+ * updates of a step, the weights that they refresh and the tensors that are saved are a few for
+ * each parameter: all of them must find room, or the next forward would not be submitted beside
+ * them. What has been submitted to the compute lane must run before a stop, so that is short.
+ */
+enum { COMPUTE_COMMANDS = 128, OTHER_COMMANDS = 8192 };
+
 static ls_arena_options describe_arena(const ls_instance_options *options,
                                        const ls_plan_arena *arena)
 {
@@ -74,10 +82,14 @@ static ls_status open_device(const ls_instance_options *options, ls_instance *in
         options->open_device != NULL ? options->open_device : ls_device_open_cpu;
     ls_host_cores cores;
 
-    for (int lane = 0; lane < LS_LANE_COUNT; lane++) device.lane_threads[lane] = 1;
+    for (int lane = 0; lane < LS_LANE_COUNT; lane++) {
+        device.lane_threads[lane] = 1;
+        device.lane_commands[lane] = lane == LS_LANE_COMPUTE ? COMPUTE_COMMANDS : OTHER_COMMANDS;
+    }
     device.lane_threads[LS_LANE_COMPUTE] = options->compute_threads;
     device.lane_threads[LS_LANE_HOST] = options->optimizer_threads;
     device.lane_bytes_per_s[LS_LANE_COPY_IN] = options->in_bytes_per_s;
+    device.lane_bytes_per_s[LS_LANE_COMPUTE] = options->in_bytes_per_s; /* batches */
     device.lane_bytes_per_s[LS_LANE_COPY_OUT] = options->out_bytes_per_s;
     device.lane_on_gpu[LS_LANE_COMPUTE] = true;
     device.lane_on_gpu[LS_LANE_COPY_IN] = device.lane_on_gpu[LS_LANE_COPY_OUT] = true;

@@ -98,7 +98,8 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .predicted_step_s =
             t->prediction.why_unknown[0] == '\0' ? t->prediction.simulation.step_s : (double)NAN,
         .has_device = t->trainer.choices.placement.has_device,
-        .bytes_copy_in = r->copied_bytes[LS_LANE_COPY_IN],
+        .bytes_copy_in =
+            r->copied_bytes[LS_LANE_COPY_IN] + r->copied_bytes[LS_LANE_COMPUTE], /* of batches */
         .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
         .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
         .peak_bytes_host = host_bytes_peak(t, file > 0),

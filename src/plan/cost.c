@@ -312,10 +312,9 @@ static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_plan *plan, co
 
     take_memory(m, LS_PLACE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
     take_host_memory(m, plan, step, &cost);
-    if (step->lane == LS_LANE_COPY_IN) take(m, LS_RESOURCE_LINK_IN, bytes, &cost);
-    if (step->lane == LS_LANE_COPY_OUT) take(m, LS_RESOURCE_LINK_OUT, bytes, &cost);
-    if (step->lane == LS_LANE_COPY_IN || step->lane == LS_LANE_COPY_OUT)
-        take(m, LS_RESOURCE_LINK, bytes, &cost);
+    take(m, step->lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes,
+         &cost);
+    take(m, LS_RESOURCE_LINK, bytes, &cost);
     cost.seconds += m->copy_latency_s + m->launch_latency_s;
     return cost;
 }

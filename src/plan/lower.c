@@ -31,6 +31,14 @@ typedef struct lowering {
     double step_flops;
 } lowering;
 
+/* Copies to device memory have a lane, but for a batch's few bytes per token: there they would
+ * queue behind the weights that the updates of the step before refresh, and forward with them. */
+static ls_lane lane_of_copy(const lowering *l, int32_t to)
+{
+    if (l->staged.tensors[to].place != LS_PLACE_HBM) return LS_LANE_COPY_OUT;
+    return l->staged.tape.tensors[to].role == LS_ROLE_BATCH ? LS_LANE_COMPUTE : LS_LANE_COPY_IN;
+}
+
 /* Batches come from disk and go to their own lane: on the host lane they would queue behind the
  * updates of the step before. */
 static ls_lane lane_of(const lowering *l, const ls_call *call)
@@ -43,9 +51,7 @@ static ls_lane lane_of(const lowering *l, const ls_call *call)
     case LS_CALL_SAVE_BEGIN:
     case LS_CALL_SAVE:
     case LS_CALL_SAVE_END: return LS_LANE_DISK_OUT;
-    case LS_CALL_COPY:
-        return l->staged.tensors[call->operands[0].tensor].place == LS_PLACE_HBM ? LS_LANE_COPY_IN
-                                                                                 : LS_LANE_COPY_OUT;
+    case LS_CALL_COPY: return lane_of_copy(l, call->operands[0].tensor);
     case LS_CALL_OP:
     case LS_CALL_KIND_COUNT: break;
     }
