@@ -162,9 +162,9 @@ template <int K> LS_DEVICE ls_shared_at ls_down(ls_shared_at at, int rows)
     return at + static_cast<unsigned>(rows * 2 * K);
 }
 
-/* Begin to copy rows first .. first + ROWS of x and y [rows, heads, K], those of one head, to a
- * tile and the next one; 0 where a row is not one of begin .. end. */
-template <int K, int ROWS, int THREADS>
+/* Begin to copy rows first .. first + ROWS of TENSORS of x and y [rows, heads, K], those of one
+ * head, to as many tiles; 0 where a row is not one of begin .. end. */
+template <int K, int ROWS, int THREADS, int TENSORS>
 LS_DEVICE void ls_copy_tiles(ls_shared_at tile, const ls_bf16x *x, const ls_bf16x *y, int first,
                              int begin, int end, int heads, int head)
 {
@@ -172,16 +172,14 @@ LS_DEVICE void ls_copy_tiles(ls_shared_at tile, const ls_bf16x *x, const ls_bf16
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "a thread's rows share their swizzle");
     const int word = static_cast<int>(threadIdx.x) % WORDS;
     const int row = static_cast<int>(threadIdx.x) / WORDS;
-    ls_shared_at to =
+    const ls_shared_at to =
         tile + static_cast<unsigned>(row * 2 * K + (word ^ (row % 8)) * LS_WORD_BYTES);
     int64_t at = static_cast<int64_t>(first + row) * (heads * K) + (head * K + word * LS_EIGHT);
     LS_UNROLL
-    for (int i = 0; i < ROWS / STEP; i++) {
+    for (int i = 0; i < ROWS / STEP; i++, at += STEP * heads * K) {
         const bool valid = first + row + i * STEP >= begin && first + row + i * STEP < end;
-        const int64_t from = valid ? at : 0;
-        ls_copy16_async(ls_down<K>(to, i * STEP), x + from, valid);
-        if (y != nullptr) ls_copy16_async(ls_down<K>(to, i * STEP + ROWS), y + from, valid);
-        at += STEP * heads * K;
+        ls_copy16_async(ls_down<K>(to, i * STEP), x + at, valid);
+        if (TENSORS == 2) ls_copy16_async(ls_down<K>(to, i * STEP + ROWS), y + at, valid);
     }
 }
 
