@@ -18,7 +18,7 @@ static bool takes_tensor(ls_dtype dtype, int64_t K)
 
 /* In order of preference. */
 static const ls_cuda_attention_variant variants[] = {
-    {"mma", takes_tensor, ls_cuda_attention_forward_tensor, ls_cuda_attention_backward_plain},
+    {"mma", takes_tensor, ls_cuda_attention_forward_tensor, ls_cuda_attention_backward_tensor},
     {"plain", takes_all, ls_cuda_attention_forward_plain, ls_cuda_attention_backward_plain},
 };
 

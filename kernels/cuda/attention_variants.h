@@ -36,6 +36,7 @@ void ls_cuda_attention_force(int n);
 ls_status ls_cuda_attention_forward_plain(void *stream, const ls_attention_forward_args *args);
 ls_status ls_cuda_attention_backward_plain(void *stream, const ls_attention_backward_args *args);
 ls_status ls_cuda_attention_forward_tensor(void *stream, const ls_attention_forward_args *args);
+ls_status ls_cuda_attention_backward_tensor(void *stream, const ls_attention_backward_args *args);
 
 #ifdef __cplusplus
 }
