@@ -7,6 +7,7 @@
  * least they read q, k, v, d_o, LSE and delta and add to dq, dk and dv once.
  */
 #include "attention.cuh"
+#include "attention_variants.h"
 
 template <typename T> struct backward_call {
     float *dq, *dk, *dv;
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(LS_ATTENTION_THREADS) attention_dkv_kernel(bac
 /* ---- both -------------------------------------------------------------------------------------
  */
 
-ls_status ls_cuda_attention_backward(void *stream, const ls_attention_backward_args *args)
+ls_status ls_cuda_attention_backward_plain(void *stream, const ls_attention_backward_args *args)
 {
     LS_TRY(ls_check_width("attention_backward", args->K, dkv_bytes(args->K)));
     LS_TRY(ls_check_width("attention_backward", args->K, dq_bytes(args->K)));

@@ -7,6 +7,7 @@
  * reads q, k, v and writes o and LSE once; k and v are read once for each tile of 16 rows.
  */
 #include "attention.cuh"
+#include "attention_variants.h"
 
 template <typename T> struct forward_call {
     T *o;
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(LS_ATTENTION_THREADS, 3)
         end_row(c, t.o + (own + i) * (c.s.K + 1), first_row + own + i, head, r[i]);
 }
 
-ls_status ls_cuda_attention_forward(void *stream, const ls_attention_forward_args *args)
+ls_status ls_cuda_attention_forward_plain(void *stream, const ls_attention_forward_args *args)
 {
     const size_t bytes = forward_bytes(args->K);
     assert(args->o_acc != NULL || (args->last && !args->accumulate));

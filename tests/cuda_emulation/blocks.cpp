@@ -44,7 +44,7 @@ struct thread {
 };
 
 struct warp {
-    uint64_t values[2][WARP];
+    ls_emulated_words values[2][WARP];
     unsigned arrived[2], wanted[2];
     meeting at[2];
 };
@@ -135,6 +135,7 @@ void start_block(dim3 block)
     n_threads = block.x * block.y * block.z;
     n_ready = n_at_barrier = n_done = 0;
     votes = 0;
+    ls_emulated_copies_reset(n_threads);
     for (unsigned i = 0; i < n_threads; i++) {
         threads[i].turn = 0;
         threads[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
@@ -221,6 +222,17 @@ void *ls_emulated_shared()
     return shared_now;
 }
 
+unsigned ls_emulated_thread_number()
+{
+    return current;
+}
+
+bool ls_emulated_in_shared(const void *at, size_t bytes)
+{
+    const char *from = static_cast<const char *>(at);
+    return from >= shared_now && from + bytes <= shared_end;
+}
+
 int ls_emulated_barrier(int vote, const char *file, int line)
 {
     votes |= vote != 0;
@@ -237,7 +249,8 @@ unsigned ls_emulated_lane(unsigned mask, const char *file, int line)
     return lane;
 }
 
-const uint64_t *ls_emulated_exchange(unsigned mask, uint64_t value, const char *file, int line)
+const ls_emulated_words *ls_emulated_exchange(unsigned mask, const ls_emulated_words &words,
+                                              const char *file, int line)
 {
     const unsigned lane = ls_emulated_lane(mask, file, line);
     thread *t = &threads[current];
@@ -252,7 +265,7 @@ const uint64_t *ls_emulated_exchange(unsigned mask, uint64_t value, const char *
         ls_emulated_abort("%s:%d: lane %u, mask %#x, meets lanes of line %d, mask %#x", file, line,
                           lane, mask, w->at[turn].line, w->wanted[turn]);
     }
-    w->values[turn][lane] = value;
+    w->values[turn][lane] = words;
     w->arrived[turn] |= 1u << lane;
     threads[current].now = state::at_exchange;
     if (w->arrived[turn] == mask) open_exchange(current / WARP, turn);

@@ -78,39 +78,62 @@ void *ls_emulated_shared();
 
 int ls_emulated_barrier(int vote, const char *file, int line); /* the or of all votes */
 
-/* Hand in a value, wait for the lanes of mask, return what each of them handed in. */
-const uint64_t *ls_emulated_exchange(unsigned mask, uint64_t value, const char *file, int line);
+/* What a lane hands to its warp. */
+struct ls_emulated_words {
+    uint64_t word[3];
+};
+
+/* Hand in words, wait for the lanes of mask, return what each of them handed in. */
+const ls_emulated_words *ls_emulated_exchange(unsigned mask, const ls_emulated_words &words,
+                                              const char *file, int line);
 
 /* This thread's lane, checked to be in mask. */
 unsigned ls_emulated_lane(unsigned mask, const char *file, int line);
 
+/* The value of lane (mine & keep) ^ flip. */
 template <typename T>
-static inline T ls_emulated_shuffle(unsigned mask, T value, unsigned flip, const char *file,
-                                    int line)
+static inline T ls_emulated_shuffle(unsigned mask, T value, unsigned keep, unsigned flip,
+                                    const char *file, int line)
 {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle moves 8 bytes at most");
-    uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    const unsigned lane = ls_emulated_lane(mask, file, line);
-    std::memcpy(&value, &ls_emulated_exchange(mask, bits, file, line)[lane ^ flip], sizeof value);
+    ls_emulated_words bits = {{0, 0, 0}};
+    std::memcpy(bits.word, &value, sizeof value);
+    const unsigned from = (ls_emulated_lane(mask, file, line) & keep) ^ flip;
+    std::memcpy(&value, ls_emulated_exchange(mask, bits, file, line)[from].word, sizeof value);
     return value;
 }
 
 static inline unsigned ls_emulated_ballot(unsigned mask, bool vote, const char *file, int line)
 {
-    const uint64_t *votes = ls_emulated_exchange(mask, vote, file, line);
+    const ls_emulated_words *votes = ls_emulated_exchange(mask, {{vote, 0, 0}}, file, line);
     unsigned bits = 0;
     for (unsigned lane = 0; lane < 32; lane++)
-        if (mask >> lane & 1 && votes[lane] != 0) bits |= 1u << lane;
+        if (mask >> lane & 1 && votes[lane].word[0] != 0) bits |= 1u << lane;
     return bits;
 }
 
 #define __syncthreads()        ((void)ls_emulated_barrier(0, __FILE__, __LINE__))
 #define __syncthreads_or(vote) ls_emulated_barrier((vote), __FILE__, __LINE__)
-#define __syncwarp()           ((void)ls_emulated_exchange(~0u, 0, __FILE__, __LINE__))
+#define __syncwarp()           ((void)ls_emulated_exchange(~0u, {{0, 0, 0}}, __FILE__, __LINE__))
 #define __shfl_xor_sync(mask, value, flip)                                                         \
-    ls_emulated_shuffle((mask), (value), (unsigned)(flip), __FILE__, __LINE__)
+    ls_emulated_shuffle((mask), (value), ~0u, (unsigned)(flip), __FILE__, __LINE__)
 #define __ballot_sync(mask, vote) ls_emulated_ballot((mask), (vote), __FILE__, __LINE__)
+
+/* ---- tensor cores and asynchronous copies: tensor.cpp --------------------------------------- */
+
+/* ldmatrix.sync.aligned.m8n8.x1/.x2/.x4[.trans].shared.b16: n matrices into as many registers. */
+void ls_emulated_ldmatrix(unsigned *registers, int n, bool transposed, const void *row,
+                          const char *file, int line);
+
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: d += a b */
+void ls_emulated_mma(float *d, const unsigned *a, const unsigned *b, const char *file, int line);
+
+/* cp.async.ca/.cg.shared.global: 4, 8 or 16 bytes, of which the first from_global come from there
+ * and the rest are 0.  Until a wait for its group the destination holds NaN. */
+void ls_emulated_copy_async(void *shared, const void *global, int bytes, int from_global,
+                            const char *file, int line);
+void ls_emulated_copy_async_commit();
+void ls_emulated_copy_async_wait(int groups_left);
 
 /* ---- arithmetic: what rounds once on the device rounds once here ---------------------------- */
 

@@ -42,6 +42,8 @@ void ls_emulation_matrix_elements(int64_t n);
 typedef struct ls_emulation_counts {
     uint64_t launches, copies, matmuls, event_waits, value_waits, allocations;
     uint64_t overtakings; /* work that ran before work submitted earlier to another stream */
+    uint64_t mmas, copies_async;
+    uint64_t matrix_loads, matrix_conflicts; /* 8x8 matrices; rows of them that met a taken bank */
 } ls_emulation_counts;
 
 ls_emulation_counts ls_emulation_count(void);

@@ -23,6 +23,17 @@ uint64_t ls_emulated_draw(uint64_t n);
 
 void ls_emulated_run(const ls_emulated_launch &launch);
 
+/* The running thread's index in its block. */
+unsigned ls_emulated_thread_number();
+
+/* Whether all bytes lie in the block's shared memory. */
+bool ls_emulated_in_shared(const void *at, size_t bytes);
+
+/* ---- tensor.cpp ----------------------------------------------------------------------------- */
+
+/* A block begins: no copy is on its way. */
+void ls_emulated_copies_reset(unsigned n_threads);
+
 /* ---- streams.cpp ---------------------------------------------------------------------------- */
 
 /* Guards all of the emulated device; held while its work runs. */

@@ -1,0 +1,45 @@
+/*
+ * attention_variants.h - the attention kernels of the GPU behind the one op, and who takes which
+ * call: the first of the table that can.  A variant that comes later adds a line to the table.
+ *
+ * Layer: kernels, private to kernels/cuda and its tests.  Threads: any; force before ops run.
+ */
+#ifndef LS_ATTENTION_VARIANTS_H
+#define LS_ATTENTION_VARIANTS_H
+
+#include <stdbool.h>
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_cuda_attention_variant {
+    const char *name;
+    /* Whether it computes heads of K elements of dtype. */
+    bool (*takes)(ls_dtype dtype, int64_t K);
+    ls_status (*forward)(void *stream, const ls_attention_forward_args *args);
+    ls_status (*backward)(void *stream, const ls_attention_backward_args *args);
+} ls_cuda_attention_variant;
+
+/* The n-th variant, the preferred one first; NULL beyond the last. */
+const ls_cuda_attention_variant *ls_cuda_attention_variant_at(int n);
+
+/* The one that computes such heads; never NULL. */
+const ls_cuda_attention_variant *ls_cuda_attention_choose(ls_dtype dtype, int64_t K);
+
+/* Prefer the n-th from now on where it can; -1: the table's order again.  For tests and
+ * benchmarks. */
+void ls_cuda_attention_force(int n);
+
+ls_status ls_cuda_attention_forward_plain(void *stream, const ls_attention_forward_args *args);
+ls_status ls_cuda_attention_backward_plain(void *stream, const ls_attention_backward_args *args);
+ls_status ls_cuda_attention_forward_tensor(void *stream, const ls_attention_forward_args *args);
+ls_status ls_cuda_attention_backward_tensor(void *stream, const ls_attention_backward_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
