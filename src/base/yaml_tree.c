@@ -8,6 +8,7 @@
 #include "yaml_tree.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,10 +287,12 @@ ls_status ls_yaml_parse(const char *name, const char *text, size_t bytes, ls_yam
 }
 
 /* What is no file, or not for us, is a wrong name; a disk that fails is not. */
-static bool is_readable_file(const char *path)
+static bool is_wrong_name(const char *path)
 {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, R_OK) == 0;
+
+    if (stat(path, &about) != 0) return errno != EIO && errno != ENOMEM;
+    return !S_ISREG(about.st_mode) || access(path, R_OK) != 0;
 }
 
 ls_status ls_yaml_read(const char *path, ls_yaml **document)
@@ -298,7 +301,7 @@ ls_status ls_yaml_read(const char *path, ls_yaml **document)
     uint64_t bytes;
     ls_status status = ls_file_read(path, LS_YAML_FILE_BYTES_MAX, &text, &bytes);
 
-    if (status == LS_ERR_IO && !is_readable_file(path))
+    if (status == LS_ERR_IO && is_wrong_name(path))
         return LS_FAIL(LS_ERR_INVALID, "%s", ls_error());
     LS_TRY(status);
     status = parse_named(path, false, text, bytes, document);

@@ -8,6 +8,7 @@
 #include "model_config.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,14 +330,26 @@ ls_status ls_model_config_parse(const char *name, const char *text, size_t bytes
     return status;
 }
 
+/* What is not there, or not for us, reading names. */
+static ls_status look_for_folder(const char *path, bool *is_folder)
+{
+    struct stat about;
+    const bool found = stat(path, &about) == 0;
+
+    *is_folder = found && S_ISDIR(about.st_mode);
+    if (found || (errno != EIO && errno != ENOMEM)) return LS_OK;
+    return LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
 ls_status ls_model_config_read(const char *path, ls_model_config *config)
 {
     static const char inside[] = "/config.json";
-    struct stat about;
     ls_yaml *document;
     ls_status status;
-    const bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    bool is_folder;
     const size_t n = strlen(path);
+
+    LS_TRY(look_for_folder(path, &is_folder));
     char *file = malloc(n + sizeof inside);
 
     if (file == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%s: out of memory", path);
