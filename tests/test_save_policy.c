@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "run_config.h"
+#include "save_search.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -175,12 +176,47 @@ static void refusals_name_place_value_and_what_is_allowed(void **state)
     }
 }
 
+/* What lies in a file is none of the host's, nor what lies in device memory. */
+static void what_is_kept_in_host_memory_is_counted(void **state)
+{
+    static const ls_model_config model = {.num_hidden_layers = 16,
+                                          .hidden_size = 64,
+                                          .num_attention_heads = 4,
+                                          .num_key_value_heads = 2,
+                                          .head_dim = 16};
+    static const struct {
+        const char *memory;
+        double row; /* bytes of a token */
+    } cases[] = {
+        {"{save: x}", 16 * 128.0},
+        {"{save: x+o}", 16 * (128.0 + 128.0 + 16.0)},
+        {"{save: x+o, place: {o: nvme}}", 16 * 128.0},
+        {"{save: x+qkv+o, place: {x: host, o: nvme, kv: hbm}}", 16 * 128.0},
+        {"{save: [{layers: 0-9, policy: x+o, place: nvme}]}", 6 * 128.0},
+        {"{save: [{layers: 0-9, policy: x+o, place: host}], place: {x: nvme}}",
+         10 * (128.0 + 128.0 + 16.0)},
+    };
+    char more[256];
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        snprintf(more, sizeof more, "sequence: {tokens: 128}\nmemory: %s\n", cases[i].memory);
+        ls_run_config config = parse(more);
+        const double tokens = (double)(config.sequence_tokens * config.sequences);
+        const double bytes = ls_save_host_bytes(&config, &model, &config.saves);
+        if (bytes != tokens * cases[i].row)
+            fail_msg("%s: %.0f bytes, not %.0f", more, bytes, tokens * cases[i].row);
+        ls_run_config_free(&config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_policy_says_what_each_layer_keeps),
         cmocka_unit_test(policies_go_by_layers),
         cmocka_unit_test(policies_are_read_from_states),
+        cmocka_unit_test(what_is_kept_in_host_memory_is_counted),
         cmocka_unit_test(refusals_name_place_value_and_what_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
