@@ -18,12 +18,13 @@ static const struct {
 } dtypes[] = {
     {LS_DTYPE_F32, LS_DTYPE_F32}, {LS_DTYPE_BF16, LS_DTYPE_BF16}, {LS_DTYPE_BF16, LS_DTYPE_F32}};
 
-/* Sizes around 1, 16, 32, 64, 96, 128, and beyond each kernel's blocks. */
+/* Sizes around 1, 16, 32, 64, 96, 128, and beyond each kernel's blocks, in rows and columns of one
+ * strip of terms and of several. */
 static const int64_t sizes[][3] = {
-    {1, 1, 1},      {1, 7, 63},    {7, 1, 2},      {5, 130, 1},     {16, 16, 32},
-    {17, 31, 33},   {63, 65, 130}, {64, 128, 64},  {97, 129, 193},  {130, 63, 65},
-    {33, 17, 1100}, {31, 1100, 7}, {160, 96, 577}, {1100, 33, 40},  {2, 3, 2100},
-    {36, 2080, 34}, {48, 64, 96},  {96, 96, 1024}, {257, 272, 256},
+    {1, 1, 1},       {1, 7, 63},     {7, 1, 2},      {5, 130, 1},    {16, 16, 32},   {17, 31, 33},
+    {63, 65, 130},   {64, 128, 64},  {97, 129, 193}, {130, 63, 65},  {33, 17, 1100}, {31, 1100, 7},
+    {160, 96, 577},  {1100, 33, 40}, {2, 3, 2100},   {36, 2080, 34}, {48, 64, 96},   {96, 96, 1024},
+    {257, 272, 256}, {3, 270, 1000}, {148, 3, 1026}, {2, 258, 1026},
 };
 
 /* Run f for each variant this machine has, for operands of each dtype. */
@@ -136,6 +137,38 @@ static void integers_are_exact(void **state)
     for_each_kernel(check_integers);
 }
 
+/* A c in bf16 is the one in fp32, rounded once to nearest even; here half of the sums are ties. */
+static void check_rounding(problem *p)
+{
+    enum { M = 50, N = 100, K = 40 };
+    if (p->c_dtype != LS_DTYPE_BF16) return;
+    problem in_fp32 = *p;
+    in_fp32.c_dtype = LS_DTYPE_F32;
+    p->M = in_fp32.M = M, p->N = in_fp32.N = N, p->K = in_fp32.K = K;
+    ls_bf16 *a = make_integers(M * K, LS_DTYPE_BF16, 1, 15);
+    ls_bf16 *b = make_integers(K * N, LS_DTYPE_BF16, 2, 15);
+    a[0] = 0xffff; /* all of row 0 becomes NaN */
+    for (p->accumulate = 0; p->accumulate < 2; p->accumulate++) {
+        in_fp32.accumulate = p->accumulate;
+        float *sums = make_integers(M * N, LS_DTYPE_F32, 3, 100);
+        ls_bf16 *c = make_integers(M * N, LS_DTYPE_BF16, 3, 100);
+        multiply(sums, a, b, &in_fp32);
+        multiply(c, a, b, p);
+        for (int64_t i = 0; i < N; i++) assert_true(isnan(ls_bf16_to_f32(c[i])));
+        for (int64_t i = N; i < M * N; i++) assert_int_equal(c[i], ls_bf16_from_f32(sums[i]));
+        free_buffer(sums);
+        free_buffer(c);
+    }
+    free_buffer(a);
+    free_buffer(b);
+}
+
+static void bf16_is_rounded_once(void **state)
+{
+    (void)state;
+    for_each_kernel(check_rounding);
+}
+
 static void check_empty(problem *p)
 {
     static const int64_t empty[][3] = {{0, 5, 7}, {5, 0, 7}, {5, 7, 0}};
@@ -234,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_the_sum_in_double),
         cmocka_unit_test(integers_are_exact),
+        cmocka_unit_test(bf16_is_rounded_once),
         cmocka_unit_test(empty_sums_are_zero),
         cmocka_unit_test(thread_count_does_not_change_bits),
         cmocka_unit_test(several_threads_may_call_at_once),
