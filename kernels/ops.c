@@ -104,6 +104,10 @@ static const ls_op_info infos[LS_OP_COUNT] = {
                      3,
                      {FIXED(sumsq, sum, WRITE), FIXED(sumsq, partials, WRITE),
                       FIXED(sumsq, x, READ)}},
+    [LS_OP_add_sumsq] = {"add_sumsq",
+                         4,
+                         {ADDING(add_sumsq, y, accumulate), FIXED(add_sumsq, sum, WRITE),
+                          FIXED(add_sumsq, partials, WRITE), FIXED(add_sumsq, x, READ)}},
     [LS_OP_norm_finish] = {"norm_finish",
                            2,
                            {FIXED(norm_finish, control, READ_WRITE),
@@ -200,7 +204,9 @@ static const ls_op_field swiglu_backward_fields[] = {FIELD(swiglu_backward, n),
                                                      FIELD(swiglu_backward, dtype)};
 static const ls_op_field cross_entropy_fields[] = {FIELD(cross_entropy, N), FIELD(cross_entropy, V),
                                                    FIELD(cross_entropy, dtype)};
-static const ls_op_field sumsq_fields[] = {FIELD(sumsq, n)};
+static const ls_op_field sumsq_fields[] = {FIELD(sumsq, n), FIELD(sumsq, dtype)};
+static const ls_op_field add_sumsq_fields[] = {FIELD(add_sumsq, n), FIELD(add_sumsq, accumulate),
+                                               FIELD(add_sumsq, x_dtype)};
 static const ls_op_field norm_finish_fields[] = {
     FIELD(norm_finish, n), FIELD(norm_finish, clip_norm), FIELD(norm_finish, beta1),
     FIELD(norm_finish, beta2)};

@@ -275,9 +275,25 @@ typedef struct ls_update_control {
 typedef struct ls_sumsq_args {
     double *sum;      /* [1] out */
     double *partials; /* [ceil(n / 4096)] scratch */
-    const float *x;   /* [n] */
+    const void *x;    /* [n] dtype */
     int64_t n;
+    ls_dtype dtype;
 } ls_sumsq_args;
+
+/*
+ * y = x, or y += x if accumulate, in fp32; and in the same pass the sum of squares of what y then
+ * is, as sumsq has it.  For a gradient that comes in parts: 12 bytes per element of an fp32 part,
+ * 10 of a bf16 one.
+ */
+typedef struct ls_add_sumsq_args {
+    float *y;         /* [n] */
+    double *sum;      /* [1] out; NULL: not wanted */
+    double *partials; /* [ceil(n / 4096)] scratch; NULL without sum */
+    const void *x;    /* [n] x_dtype */
+    int64_t n;
+    int32_t accumulate;
+    ls_dtype x_dtype;
+} ls_add_sumsq_args;
 
 /*
  * grad_norm = sqrt(sum of sums, in order).  Not finite or beyond 2^62: skip = 1, counters move,
@@ -357,6 +373,7 @@ typedef struct ls_adamw_args {
     X(swiglu_backward)                                                                             \
     X(cross_entropy)                                                                               \
     X(sumsq)                                                                                       \
+    X(add_sumsq)                                                                                   \
     X(norm_finish)                                                                                 \
     X(adamw)
 

@@ -66,6 +66,8 @@ class Shape:
         self.Bq = min(args.query_block, self.T)
         self.C = min(args.chunk, self.Bq)
         self.e = {"bf16": 2, "fp32": 4}[args.precision]
+        self.g = {"bf16": 2, "fp32": 4}[args.gradients]
+        self.parts = args.accumulate > 1  # micro-batches one by one
         self.o, self.qkv, self.k = read_save(args.save)
         self.coherent = args.link == "coherent"
         self.HK, self.GK = self.H * self.K, self.G * self.K
@@ -120,10 +122,15 @@ def states(s):
         "lo": 2 * s.N if s.e == 2 else 0,
         "m": 4 * s.N,
         "v": 4 * s.N,
-        "grad": 4 * s.N,
+        "grad": (4 if s.parts else s.g) * s.N + (s.g * (2 * s.N_layer + s.E) if s.parts else 0),
         "batch": batch(s),
         "staging": partials(s),
     }
+
+
+def sums(s):
+    """Of gradients that do not wait in fp32: of a layer, and of a matrix of the vocabulary."""
+    return 4 * (s.N_layer + s.E) if s.g == 2 else 0
 
 
 # ---- the activations of one place that computes ------------------------------------------------
@@ -208,7 +215,7 @@ def on_device(s, weights, slots, cut):
     tables = {True: (hbm_cut(s), host_cut(s)), False: (hbm_whole(s), host_whole(s))}
     hbm = {
         "weights": hbm_weights(s, weights, slots),
-        "grad": 4 * (2 * s.N_layer + s.E),
+        "grad": s.g * (2 * s.N_layer + s.E) + sums(s),
         "chunk": chunk_rows(s),
         "logits": logits(s),
         "batch": hbm_batch(s),
@@ -230,6 +237,8 @@ def read_arguments():
     parser.add_argument("--chunk", type=count, default=2048, help="C")
     parser.add_argument("--query-block", type=count, default=8192, help="Bq")
     parser.add_argument("--precision", default="bf16", choices=["bf16", "fp32"])
+    parser.add_argument("--gradients", default="fp32", choices=["bf16", "fp32"])
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches, one by one")
     parser.add_argument("--save", default="x+o")
     parser.add_argument("--link", default="coherent", choices=["coherent", "pcie", "none"],
                         help="to device memory; none: the CPU computes")
@@ -248,6 +257,7 @@ def main():
         sys.exit(f"--cut: '{args.cut}'; allowed: x, o, kv, dkv with commas between")
     if args.link == "none":
         places = {"host": states(s) | activations(s)}
+        places["host"]["grad"] += sums(s)
     else:
         places = on_device(s, args.weights, args.ring_slots, cut)
     if args.json:

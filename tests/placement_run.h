@@ -40,6 +40,7 @@ typedef struct variant {
     bool save_o, save_qkv, tied;
     int64_t accumulate, chunk, query_block, key_block, x_stride;
     bool layer_major;
+    bool bf16_gradients;
 } variant;
 
 static inline ls_decoder_options make_options(const variant *v)
@@ -72,6 +73,7 @@ static inline ls_decoder_options make_options(const variant *v)
         .adam_eps = 1e-8f,
         .weight_decay = 0.1f,
         .clip_norm = 1.0f,
+        .gradients = v->bf16_gradients ? LS_DTYPE_BF16 : LS_DTYPE_F32,
     };
 }
 
@@ -185,22 +187,26 @@ static inline void assert_same(const outcome *a, const outcome *b)
 
 /* Blocks that fit each other, so that every class can be cut into tiles. */
 static const variant tiled_variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1, false},
-    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2, false}, /* ragged ends: 48 = 4 x 12; o+x/2 */
-    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1,
+    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1, false, false},
+    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2, false,
+     false}, /* ragged ends: 48 = 4 x 12; o+x/2 */
+    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1, false,
      false}, /* 48 rows: the last chunk has 8 */
-    {LS_DTYPE_BF16, true, false, true, 2, 8, 24, 16, 2, true},
-    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3, false},
+    {LS_DTYPE_BF16, true, false, true, 2, 8, 24, 16, 2, true, false},
+    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3, false, false},
 };
 
 static const variant variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1, false}, /* everything saved */
-    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3,
+    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1, false, false}, /* everything saved */
+    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3, false,
      false}, /* one block; tied; accumulated; o+x/3 */
-    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1, false}, /* ragged; nothing saved but x */
-    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2, false},  /* o+x/2 */
-    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4, false},
-    {LS_DTYPE_F32, false, false, true, 2, 16, 24, 16, 3, true}, /* layer by layer */
+    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1, false,
+     false}, /* ragged; nothing saved but x */
+    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2, false, false}, /* o+x/2 */
+    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4, false, false},
+    {LS_DTYPE_F32, false, false, true, 2, 16, 24, 16, 3, true, false}, /* layer by layer */
+    {LS_DTYPE_BF16, true, false, false, 2, 16, 48, 0, 1, false, true},
+    {LS_DTYPE_BF16, false, false, true, 2, 16, 48, 0, 2, true, true},
 };
 
 #endif

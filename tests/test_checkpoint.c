@@ -28,6 +28,7 @@ typedef struct subject {
 
 static size_t n_train_tokens = 200;
 static const char *moments = "fp32"; /* of the next subject */
+static const char *model = "model.yaml", *init = "random";
 
 static void open_subject(subject *s, const char *output, const char *precision, const char *frozen)
 {
@@ -38,12 +39,12 @@ static void open_subject(subject *s, const char *output, const char *precision, 
     put_file(at("model.yaml"), model_yaml, sizeof model_yaml - 1);
     put_file(at("train.bin"), ids, n_train_tokens * sizeof ids[0]);
     snprintf(text, sizeof text,
-             "model: model.yaml\nprecision: %s\noutput: %s\nsteps: 99\n"
+             "model: %s\ninit: %s\nprecision: %s\noutput: %s\nsteps: 99\n"
              "data: {train: %s, format: raw-u16}\nsequence: {tokens: 16}\nbatch: {sequences: 1}\n"
              "memory: {threads: {compute: 1, optimizer: 1}}\ncheckpoint: {keep: 2}\n"
              "optimizer: {lr: 1e-3, moments: %s, groups: [{match: \"%s\", frozen: %s}]}\n",
-             precision, at(output), at("train"), moments, frozen != NULL ? frozen : "*",
-             frozen != NULL ? "true" : "false");
+             model, init, precision, at(output), at("train"), moments,
+             frozen != NULL ? frozen : "*", frozen != NULL ? "true" : "false");
     memset(s, 0, sizeof *s);
     assert_ok(ls_run_config_parse(at("run.yaml"), text, strlen(text), NULL, 0, &s->config));
     assert_ok(ls_run_config_to_json(&s->config, &s->config_json));
@@ -388,6 +389,94 @@ static void test_all_frozen(void **state)
     close_subject(&s);
 }
 
+/* ---- a stage after another ------------------------------------------------------------------- */
+
+#define STAGE_OF(step) "first/checkpoints/step-0000000" step
+
+/* The state of version 1 but for the position, which is that of a new run. */
+static void assert_carried(const subject *s)
+{
+    const ls_position first = make_position(1);
+    const ls_update_control *c = s->trainer.control;
+
+    assert_int_equal(s->trainer.step, 0);
+    assert_int_equal(s->trainer.next_sequence, 0);
+    assert_int_equal(s->trainer.tokens_total, 0);
+    assert_int_equal(c->skipped, 0);
+    assert_int_equal(c->skipped_in_a_row, 0);
+    assert_true(c->beta1_power == first.control.beta1_power);
+    assert_true(c->beta2_power == first.control.beta2_power);
+    assert_int_equal(c->updates, first.control.updates);
+    for (int64_t i = 0; i < s->n; i++) {
+        uint64_t bytes;
+        const uint8_t *data = saved_tensor(s, i, &bytes);
+        for (uint64_t b = 0; b < bytes; b++) assert_int_equal(data[b], pattern(i, b, 1));
+    }
+}
+
+static ls_status start_stage(subject *s, const char *precision)
+{
+    ls_weights_report loaded;
+
+    open_subject(s, "second", precision, NULL);
+    fill_state(s, 9);
+    move_trainer(s, 0);
+    *s->trainer.control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
+    s->trainer.step = s->trainer.next_sequence = s->trainer.tokens_total = 0;
+    return ls_trainer_init_weights(&s->trainer, &loaded);
+}
+
+static void test_stage_carries_the_optimizer(void **state)
+{
+    (void)state;
+    static const char *const kinds[][2] = {{"bf16", "fp32"}, {"fp32", "fp32"}, {"bf16", "q8"}};
+    subject s;
+
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        moments = kinds[k][1];
+        open_subject(&s, "first", kinds[k][0], NULL);
+        assert_ok(save(&s, 1));
+        close_subject(&s);
+        model = STAGE_OF("1");
+        init = "pretrained+optimizer";
+        n_train_tokens = 250; /* other data is what a stage is for */
+        assert_ok(start_stage(&s, kinds[k][0]));
+        assert_carried(&s);
+        close_subject(&s);
+        n_train_tokens = 200;
+        model = "model.yaml";
+        init = "random";
+        moments = "fp32";
+        assert_ok(ls_directory_remove(at("first")));
+    }
+}
+
+/* Another kind of states, no states, or no checkpoint: refused by the key that says so. */
+static void test_stage_refuses(void **state)
+{
+    (void)state;
+    subject s;
+
+    open_subject(&s, "first", "bf16", NULL);
+    assert_ok(save(&s, 1));
+    close_subject(&s);
+    model = STAGE_OF("1");
+    init = "pretrained+optimizer";
+    assert_fails(start_stage(&s, "fp32"), LS_ERR_INVALID,
+                 "precision: \"fp32\", but the optimizer in ");
+    close_subject(&s);
+    moments = "q4";
+    assert_fails(start_stage(&s, "bf16"), LS_ERR_INVALID, "optimizer.moments: \"q4\", but");
+    close_subject(&s);
+    moments = "fp32";
+    assert_int_equal(unlink(at(STAGE_OF("1") "/state.json")), 0);
+    assert_fails(start_stage(&s, "bf16"), LS_ERR_INVALID,
+                 "it has no state.json; allowed: a folder");
+    close_subject(&s);
+    model = "model.yaml";
+    init = "random";
+}
+
 /* A checkpoint of another precision, and one of other training data. */
 static void test_load_refuses(void **state)
 {
@@ -515,6 +604,8 @@ int main(void)
         cmocka_unit_test(test_order_in_files),
         cmocka_unit_test(test_hundred_saves),
         cmocka_unit_test(test_all_frozen),
+        cmocka_unit_test(test_stage_carries_the_optimizer),
+        cmocka_unit_test(test_stage_refuses),
         cmocka_unit_test(test_load_refuses),
         cmocka_unit_test(test_incomplete),
         cmocka_unit_test(test_wrong_order),

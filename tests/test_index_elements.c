@@ -95,7 +95,7 @@ static void check_sumsq(const edge_rows *e)
 
     fill_edges(&x, e, 7, 1000);
     for (int64_t i = 0; i < e->n; i++) expected += value(&x, e, i, 0) * value(&x, e, i, 0);
-    RUN_OP(sumsq, .sum = &sum, .partials = partials, .x = (const float *)x.data, .n = e->N);
+    RUN_OP(sumsq, .sum = &sum, .partials = partials, .x = x.data, .n = e->N);
     assert_true(sum == expected);
     free_buffer(partials);
     free_far(&x);

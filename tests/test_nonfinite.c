@@ -3,23 +3,45 @@
  * weights and states changes, it is counted, and the next good step ends as if the bad one had
  * never been tried.
  *
- * The linker hands ls_ops_run() to this file (--wrap), which spoils one element of one parameter's
- * gradient after the first or the last of the ops that add to it in a step.
+ * The linker hands ls_ops_run() to this file (--wrap), which spoils one element of what backward
+ * writes of one parameter's gradient, in the first or the last of the steps of the plan that do.
  */
 #include <stdatomic.h>
 
+#include "device.h"
 #include "model_test.h"
 
 enum { S = 8, ACCUMULATE = 3, V = 19, LAYERS = 3, PARAMS_MAX = 64 };
 
 /* ---- spoiling a gradient --------------------------------------------------------------------- */
 
-/* Set while the lanes are idle; the compute lane counts. */
+/* Set while the lanes are idle; step -1: nothing is spoilt. */
 static struct {
-    const void *gradient;
+    int64_t step; /* of the plan */
     float value;
-    int at, calls; /* which of the calls that add to it; how many came */
-} spoilt;
+    atomic_int times;
+} spoilt = {.step = -1};
+
+static _Thread_local int64_t step_at_work; /* of this lane */
+
+static void note_step(void *context, int lane, int64_t tag, uint64_t now_ns)
+{
+    (void)context;
+    (void)lane;
+    (void)now_ns;
+    step_at_work = tag;
+}
+
+static void ignore_end(void *context, int lane, int64_t tag, uint64_t began_ns, uint64_t now_ns)
+{
+    (void)context;
+    (void)lane;
+    (void)tag;
+    (void)began_ns;
+    (void)now_ns;
+}
+
+static const ls_device_observer observer = {note_step, ignore_end, NULL};
 
 static float *written_by(ls_op op, const ls_op_args *args)
 {
@@ -37,10 +59,11 @@ ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_
 
 ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args)
 {
-    float *gradient = written_by(op, args);
     const ls_status status = __real_ls_ops_run(ops, op, stream, args);
-    if (gradient != NULL && gradient == spoilt.gradient && spoilt.calls++ == spoilt.at)
-        gradient[3] = spoilt.value;
+    if (spoilt.step >= 0 && step_at_work == spoilt.step) {
+        written_by(op, args)[3] = spoilt.value;
+        spoilt.times++;
+    }
     return status;
 }
 /* NOLINTEND(readability-identifier-naming) */
@@ -104,6 +127,7 @@ typedef struct shape {
     ls_dtype dtype;
     ls_moments moments;
     bool layer_major, tied;
+    ls_dtype gradients;
 } shape;
 
 static void open_shape(model *m, const shape *s)
@@ -132,10 +156,11 @@ static void open_shape(model *m, const shape *s)
                                         .adam_eps = 1e-8f,
                                         .weight_decay = 0.1f,
                                         .clip_norm = 1.0f,
-                                        .moments = s->moments};
+                                        .moments = s->moments,
+                                        .gradients = s->gradients};
 
-    spoilt.gradient = NULL;
     open_model_threads(m, &options, &none, 10000.0, 1);
+    ls_device_observe(m->instance.device, &observer);
     ls_weights_random(&m->instance, 11, 0.1);
     assert_int_equal(ls_instance_fill_copies(&m->instance), LS_OK);
 }
@@ -144,33 +169,60 @@ static void open_shape(model *m, const shape *s)
 
 typedef struct spot {
     const char *param;
-    bool last; /* the last call that adds to it, of the last micro-batch at work; else the first */
+    bool last; /* the last that adds to it, in the last micro-batch; else the first, in the first */
     float value;
 } spot;
 
-/* How many calls of a step add to the gradient. */
-static int count_calls(model *m, const void *gradient, uint64_t number)
+/* Whether a step of backward adds to what the parameter's gradient is made of.  Layers share parts
+ * and arrivals, and so do the embedding and the head. */
+static bool adds_to(const ls_plan *plan, const ls_step *step, const ls_param *p)
 {
-    spoilt.gradient = gradient;
-    spoilt.at = -1;
-    spoilt.calls = 0;
-    take_step(m, number);
-    spoilt.gradient = NULL;
-    return spoilt.calls;
+    if (step->kind != LS_CALL_OP || step->layer != p->layer ||
+        (step->op != LS_OP_embedding_backward && step->op != LS_OP_matmul &&
+         step->op != LS_OP_rmsnorm_backward))
+        return false;
+    for (int i = 0; i < step->n_operands; i++) {
+        const ls_step_operand *o = &plan->operands[step->first_operand + i];
+        const bool is_sum = o->tensor == p->grad || o->tensor == p->part || o->tensor == p->arrival;
+        if (o->tensor >= 0 && is_sum && (o->access & LS_ACCESS_WRITE)) return true;
+    }
+    return false;
 }
 
-static void take_bad_step(model *m, const void *gradient, const spot *where, int calls)
+static int64_t find_step(const model *m, const spot *where)
+{
+    const ls_plan *plan = &m->instance.plan;
+    const int32_t param = ls_instance_find_param(&m->instance, where->param);
+    const int64_t first = plan->segment_first[LS_SEGMENT_STEP];
+    const bool is_head = strcmp(where->param, "lm_head.weight") == 0;
+    int64_t found = -1, n = 0;
+
+    assert_true(param >= 0);
+    for (int64_t i = first; i < first + plan->segment_steps[LS_SEGMENT_STEP]; i++) {
+        const ls_step *step = &plan->steps[i];
+        if (!adds_to(plan, step, &m->instance.decoder.params[param])) continue;
+        if (step->layer < 0 && !m->instance.decoder.options.shape.tied &&
+            is_head != (step->phase == LS_PHASE_LOSS))
+            continue;
+        n++;
+        if (found < 0 || where->last) found = i;
+    }
+    assert_true(n >= ACCUMULATE);
+    return found;
+}
+
+static void take_bad_step(model *m, const spot *where)
 {
     size_t bytes, bytes_after;
     unsigned char *before = copy_state(m, &bytes);
     const ls_update_control control = *m->control;
 
-    spoilt.at = where->last ? calls - 1 : 0;
-    spoilt.calls = 0;
+    spoilt.times = 0;
     spoilt.value = where->value;
-    spoilt.gradient = gradient;
+    spoilt.step = find_step(m, where);
     take_step(m, 77);
-    spoilt.gradient = NULL;
+    spoilt.step = -1;
+    assert_int_equal(spoilt.times, 1);
     unsigned char *after = copy_state(m, &bytes_after);
     assert_int_equal(bytes, bytes_after);
     assert_memory_equal(before, after, bytes);
@@ -185,56 +237,68 @@ static void take_bad_step(model *m, const void *gradient, const spot *where, int
     free(after);
 }
 
-/* A good step, bad ones, a good step: as without the bad ones. */
-static void check_spot(const shape *s, const spot *where)
+/* Where two good steps lead. */
+typedef struct outcome {
+    unsigned char *state;
+    size_t bytes;
+    double norm; /* of the second */
+} outcome;
+
+/* With bad ones between them, unless there is no such spot. */
+static outcome take_steps(const shape *s, const spot *where)
 {
-    size_t bytes, bytes_without;
+    outcome out;
     model m;
 
     open_shape(&m, s);
-    const int32_t param = ls_instance_find_param(&m.instance, where->param);
-    assert_true(param >= 0);
-    const void *gradient = ls_instance_tensor(&m.instance, m.instance.decoder.params[param].grad);
-    const int calls = count_calls(&m, gradient, 1);
-    assert_true(calls >= ACCUMULATE);
-    for (int bad = 0; bad < 2; bad++) take_bad_step(&m, gradient, where, calls);
+    take_step(&m, 1);
+    for (int bad = 0; bad < 2 && where != NULL; bad++) take_bad_step(&m, where);
     take_step(&m, 2);
     assert_int_equal(m.control->skip, 0);
     assert_int_equal(m.control->skipped_in_a_row, 0);
-    const double norm = m.control->grad_norm;
-    unsigned char *with = copy_state(&m, &bytes);
+    out.norm = m.control->grad_norm;
+    out.state = copy_state(&m, &out.bytes);
     close_model(&m);
+    return out;
+}
 
-    open_shape(&m, s);
-    take_step(&m, 1);
-    take_step(&m, 2);
-    unsigned char *without = copy_state(&m, &bytes_without);
-    assert_true(m.control->grad_norm == norm);
-    close_model(&m);
-    assert_int_equal(bytes, bytes_without);
-    assert_memory_equal(with, without, bytes);
-    free(with);
-    free(without);
+static void check_spot(const shape *s, const outcome *without, const spot *where)
+{
+    const outcome with = take_steps(s, where);
+
+    assert_true(with.norm == without->norm);
+    assert_int_equal(with.bytes, without->bytes);
+    assert_memory_equal(with.state, without->state, with.bytes);
+    free(with.state);
+}
+
+static void check_shape(const shape *s)
+{
+    static const char *const params[] = {
+        "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.1.mlp.down_proj.weight", "model.layers.2.post_attention_layernorm.weight",
+        "lm_head.weight"};
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    const size_t n_params = sizeof params / sizeof *params - (s->tied ? 1 : 0);
+    const outcome without = take_steps(s, NULL);
+
+    for (size_t p = 0; p < n_params; p++)
+        for (int last = 0; last < 2; last++)
+            for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+                check_spot(s, &without, &(spot){params[p], last, values[v]});
+    free(without.state);
 }
 
 static void a_bad_step_leaves_no_trace(void **state)
 {
-    (void)state;
-    static const shape shapes[] = {{LS_DTYPE_BF16, LS_MOMENTS_F32, false, false},
-                                   {LS_DTYPE_F32, LS_MOMENTS_F32, true, true},
-                                   {LS_DTYPE_BF16, LS_MOMENTS_Q8, true, false},
-                                   {LS_DTYPE_BF16, LS_MOMENTS_Q4, false, true},
-                                   {LS_DTYPE_F32, LS_MOMENTS_BF16, false, false}};
-    static const char *const params[] = {
-        "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
-        "model.layers.1.mlp.down_proj.weight", "model.layers.2.post_attention_layernorm.weight"};
-    const float values[] = {NAN, INFINITY, -INFINITY};
-    int n = 0;
+    static const shape shapes[] = {{LS_DTYPE_BF16, LS_MOMENTS_F32, false, false, LS_DTYPE_F32},
+                                   {LS_DTYPE_F32, LS_MOMENTS_F32, true, true, LS_DTYPE_F32},
+                                   {LS_DTYPE_BF16, LS_MOMENTS_Q8, true, false, LS_DTYPE_BF16},
+                                   {LS_DTYPE_BF16, LS_MOMENTS_Q4, false, true, LS_DTYPE_BF16},
+                                   {LS_DTYPE_F32, LS_MOMENTS_BF16, false, false, LS_DTYPE_BF16}};
 
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (size_t p = 0; p < sizeof params / sizeof *params; p++)
-            for (int last = 0; last < 2; last++)
-                check_spot(&shapes[s], &(spot){params[p], last, values[n++ % 3]});
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) check_shape(&shapes[s]);
 }
 
 int main(void)

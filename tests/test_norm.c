@@ -1,13 +1,14 @@
 /*
- * test_norm.c - sums of squares bit for bit against a scalar model of their documented order, and
- * what a step makes of the norm: clipping, skipping, counters, powers of beta.
+ * test_norm.c - sums of squares bit for bit against a scalar model of their documented order, alone
+ * and with the addition of a part, and what a step makes of the norm: clipping, skipping, counters,
+ * powers of beta.
  */
 #include <float.h>
 
 #include "ops_test.h"
 
 /* The order that ops.h documents, written as plainly as it is said. */
-static double sum_as_documented(const float *x, int64_t n)
+static double sum_as_documented(const void *x, int64_t n, ls_dtype dtype)
 {
     double sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += 4096) {
@@ -15,7 +16,7 @@ static double sum_as_documented(const float *x, int64_t n)
         for (int lane = 0; lane < 16; lane++) {
             double lane_sum = 0.0;
             for (int64_t i = lane; i < 4096 && begin + i < n; i += 16)
-                lane_sum += (double)x[begin + i] * (double)x[begin + i];
+                lane_sum += get(x, begin + i, dtype) * get(x, begin + i, dtype);
             block += lane_sum;
         }
         sum += block;
@@ -23,31 +24,102 @@ static double sum_as_documented(const float *x, int64_t n)
     return sum;
 }
 
-static double run_sumsq(const float *x, int64_t n)
+static double run_sumsq(const void *x, int64_t n, ls_dtype dtype)
 {
     double sum = NAN, *partials = make_doubles((n + 4095) / 4096);
-    RUN_OP(sumsq, .sum = &sum, .partials = partials, .x = x, .n = n);
+    RUN_OP(sumsq, .sum = &sum, .partials = partials, .x = x, .n = n, .dtype = dtype);
     free_buffer(partials);
     return sum;
 }
 
+static const int64_t lengths[] = {
+    0,  1,  2,  3,    4,    5,    7,    8,    9,     15,     16,
+    17, 31, 33, 4080, 4095, 4096, 4097, 8191, 12305, 100003, 256 * 4096 + 4097};
+
 static void sums_follow_the_documented_order(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {
-        0,  1,  2,  3,    4,    5,    7,    8,    9,     15,     16,
-        17, 31, 33, 4080, 4095, 4096, 4097, 8191, 12305, 100003, 256 * 4096 + 4097};
-    for (int64_t t = 0; t < COUNT_OF(lengths); t++) {
-        const int64_t n = lengths[t];
-        float *x = make_noise(n, LS_DTYPE_F32, 1, 3.0);
-        const double expected = sum_as_documented(x, n);
-        FOR_EACH_THREADS(n_threads)
+    for (int64_t t = 0; t < COUNT_OF(lengths); t++) FOR_EACH_DTYPE(dtype)
         {
-            const double sum = run_sumsq(x, n);
-            assert_memory_equal(&sum, &expected, sizeof sum);
+            const int64_t n = lengths[t];
+            void *x = make_noise(n, dtype, 1, 3.0);
+            const double expected = sum_as_documented(x, n, dtype);
+            FOR_EACH_THREADS(n_threads)
+            {
+                const double sum = run_sumsq(x, n, dtype);
+                assert_memory_equal(&sum, &expected, sizeof sum);
+            }
+            free_buffer(x);
         }
-        free_buffer(x);
+}
+
+/* ---- a gradient that comes in parts ---------------------------------------------------------- */
+
+typedef struct parts {
+    int64_t n;
+    ls_dtype dtype; /* of the part */
+    int32_t accumulate, wants_sum;
+} parts;
+
+/* before: what y held; its new value one addition in fp32 for each element. */
+static void check_addition(const parts *p, const float *before, const void *x)
+{
+    const int64_t n = p->n, n_partials = (n + 4095) / 4096;
+    float *y = make_copy(before, n, LS_DTYPE_F32), *expected = make_buffer(n, LS_DTYPE_F32);
+    double sum = -1.0, *partials = make_doubles(n_partials);
+
+    for (int64_t i = 0; i < n; i++) {
+        const float part = (float)get(x, i, p->dtype);
+        expected[i] = p->accumulate ? before[i] + part : part;
     }
+    RUN_OP(add_sumsq, .y = y, .sum = p->wants_sum ? &sum : NULL,
+           .partials = p->wants_sum ? partials : NULL, .x = x, .n = n, .accumulate = p->accumulate,
+           .x_dtype = p->dtype);
+    assert_same_bits(y, expected, n, LS_DTYPE_F32);
+    const double squares = sum_as_documented(expected, n, LS_DTYPE_F32);
+    assert_true(p->wants_sum ? sum == squares : sum == -1.0);
+    free_buffer(partials);
+    free_buffer(expected);
+    free_buffer(y);
+}
+
+static void parts_are_added_in_fp32_and_summed(void **state)
+{
+    (void)state;
+    for (int64_t t = 0; t < COUNT_OF(lengths); t++) FOR_EACH_DTYPE(dtype)
+        {
+            const int64_t n = lengths[t];
+            float *before = make_noise(n, LS_DTYPE_F32, 3, 300.0);
+            void *x = make_noise(n, dtype, 4, 3.0);
+            FOR_EACH_THREADS(n_threads)
+            for (int how = 0; how < 4; how++)
+                check_addition(&(parts){n, dtype, how & 1, how & 2}, before, x);
+            free_buffer(x);
+            free_buffer(before);
+        }
+}
+
+/* Wherever it stands: a later part does not hide it. */
+static void a_part_that_is_not_finite_shows_in_the_sum(void **state)
+{
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+
+    (void)state;
+    for (int64_t v = 0; v < COUNT_OF(values); v++)
+        for (int64_t at = 0; at < 4099; at += 683) {
+            float *y = make_noise(4099, LS_DTYPE_F32, 3, 1.0);
+            ls_bf16 *x = make_noise(4099, LS_DTYPE_BF16, 4, 1.0);
+            double sum = 0.0, *partials = make_doubles(2);
+            put(x, at, LS_DTYPE_BF16, values[v]);
+            RUN_OP(add_sumsq, .y = y, .x = x, .n = 4099, .accumulate = 1, .x_dtype = LS_DTYPE_BF16);
+            put(x, at, LS_DTYPE_BF16, 1.0);
+            RUN_OP(add_sumsq, .y = y, .sum = &sum, .partials = partials, .x = x, .n = 4099,
+                   .accumulate = 1, .x_dtype = LS_DTYPE_BF16);
+            assert_true(isnan(values[v]) ? isnan(sum) : isinf(sum));
+            free_buffer(partials);
+            free_buffer(x);
+            free_buffer(y);
+        }
 }
 
 static void integers_are_summed_exactly(void **state)
@@ -57,7 +129,7 @@ static void integers_are_summed_exactly(void **state)
     float *x = make_integers(n, LS_DTYPE_F32, 2, 1000);
     int64_t expected = 0;
     for (int64_t i = 0; i < n; i++) expected += (int64_t)x[i] * (int64_t)x[i];
-    assert_true(run_sumsq(x, n) == (double)expected);
+    assert_true(run_sumsq(x, n, LS_DTYPE_F32) == (double)expected);
     free_buffer(x);
 }
 
@@ -66,14 +138,14 @@ static void extremes_neither_overflow_nor_vanish(void **state)
     (void)state;
     float x[33];
     for (int i = 0; i < 33; i++) x[i] = FLT_MAX;
-    assert_true(isfinite(run_sumsq(x, 33)));
+    assert_true(isfinite(run_sumsq(x, 33, LS_DTYPE_F32)));
     for (int i = 0; i < 33; i++) x[i] = 0x1p-149f; /* squares of 2^-298 */
-    assert_true(run_sumsq(x, 33) == 33.0 * 0x1p-298);
+    assert_true(run_sumsq(x, 33, LS_DTYPE_F32) == 33.0 * 0x1p-298);
     for (int i = 0; i < 33; i++) { /* in whichever lane it stands */
         x[i] = NAN;
-        assert_true(isnan(run_sumsq(x, 33)));
+        assert_true(isnan(run_sumsq(x, 33, LS_DTYPE_F32)));
         x[i] = -INFINITY;
-        assert_true(isinf(run_sumsq(x, 33)));
+        assert_true(isinf(run_sumsq(x, 33, LS_DTYPE_F32)));
         x[i] = 0.0f;
     }
 }
@@ -179,6 +251,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_follow_the_documented_order),
+        cmocka_unit_test(parts_are_added_in_fp32_and_summed),
+        cmocka_unit_test(a_part_that_is_not_finite_shows_in_the_sum),
         cmocka_unit_test(integers_are_summed_exactly),
         cmocka_unit_test(extremes_neither_overflow_nor_vanish),
         cmocka_unit_test(a_good_norm_lets_the_step_go_on),

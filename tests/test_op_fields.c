@@ -42,7 +42,8 @@ static const ls_swiglu_forward_args swiglu_forward = {P, P, P, 1, DT};
 static const ls_swiglu_backward_args swiglu_backward = {P, P, P, P, P, 1, DT};
 static const ls_cross_entropy_args cross_entropy = {P,         (void *)P, (void *)P, (void *)P,
                                                     (void *)P, 1,         2,         DT};
-static const ls_sumsq_args sumsq = {(void *)P, (void *)P, (void *)P, 1};
+static const ls_sumsq_args sumsq = {(void *)P, (void *)P, P, 1, DT};
+static const ls_add_sumsq_args add_sumsq = {(void *)P, (void *)P, (void *)P, P, 1, 2, DT};
 static const ls_norm_finish_args norm_finish = {(void *)P, (void *)P, 1, 2.0f, 3.0f, 4.0f};
 static const ls_adamw_args adamw = {P,    (void *)P, P,    P, (void *)P, (void *)P,
                                     P,    (void *)P, 1,    2, 3.0f,      4.0f,

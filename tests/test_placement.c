@@ -67,23 +67,6 @@ static void tiles_give_the_same_bits(void **state)
     }
 }
 
-/* Micro-batches one by one or layer by layer: the sums are taken in the same order. */
-static void the_order_of_accumulation_changes_no_bit(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
-        variant by_sequence = variants[i], by_layer = variants[i];
-        outcome sequence, layer;
-        by_sequence.accumulate = by_layer.accumulate = ACCUMULATE_MAX;
-        by_sequence.tied = by_layer.tied = false; /* a tied gradient adds up in another order */
-        by_sequence.layer_major = false;
-        by_layer.layer_major = true;
-        run(&by_sequence, NULL, 0, &sequence);
-        run(&by_layer, NULL, 0, &layer);
-        assert_same(&sequence, &layer);
-    }
-}
-
 /* Any class may be kept where the user says. */
 static void every_class_may_be_moved(void **state)
 {
@@ -220,7 +203,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(tiles_give_the_same_bits),
-        cmocka_unit_test(the_order_of_accumulation_changes_no_bit),
         cmocka_unit_test(every_class_may_be_moved),
         cmocka_unit_test(layers_may_be_moved),
         cmocka_unit_test(senseless_wishes_are_refused),

@@ -245,7 +245,8 @@ static ls_lane expected_lane(const ls_step *step)
         [LS_CALL_SAVE] = LS_LANE_DISK_OUT,    [LS_CALL_SAVE_BEGIN] = LS_LANE_DISK_OUT,
         [LS_CALL_SAVE_END] = LS_LANE_DISK_OUT};
     if (step->kind != LS_CALL_OP) return lanes[step->kind];
-    return step->op == LS_OP_sumsq || step->op == LS_OP_adamw || step->op == LS_OP_norm_finish
+    return step->op == LS_OP_sumsq || step->op == LS_OP_add_sumsq || step->op == LS_OP_adamw ||
+                   step->op == LS_OP_norm_finish
                ? LS_LANE_HOST
                : LS_LANE_COMPUTE;
 }

@@ -61,6 +61,7 @@ typedef struct plan_case {
     const char *tokens, *chunk, *query_block;
     const char *save, *weights, *ring_slots;
     const char *cut, *place; /* the same, as each of them takes it */
+    const char *gradients, *accumulate;
 } plan_case;
 
 #define GH200     "gh200-96gb-480gb", "coherent"
@@ -76,28 +77,35 @@ typedef struct plan_case {
 #define RESIDENT  "resident", "auto"
 #define STREAM(n) "stream", n
 #define DIRECT    "direct", "auto"
+#define FP32      "fp32", "1"
 
 static const plan_case cases[] = {
-    {"7b.yaml", GH200, AT_128K, "x", RESIDENT, WHOLE},
-    {"7b.yaml", GH200, AT_128K, "x+qkv+o", STREAM("3"), WHOLE},
-    {"7b.yaml", PCIE, AT_128K, "x+o", STREAM("2"), CUT_X},
-    {"7b.yaml", PCIE, AT_128K, "x+qkv+o", RESIDENT, CUT_ALL},
-    {"7b.yaml", CPU, AT_128K, "x+qkv+o", DIRECT, WHOLE},
-    {"7b.yaml", GH200, AT_512K, "x+o", RESIDENT, WHOLE},
-    {"7b.yaml", PCIE, AT_512K, "x", DIRECT, CUT_X_O},
-    {"7b.yaml", CPU, AT_512K, "x+o", DIRECT, WHOLE},
-    {"7b.yaml", GH200, AT_1M, "x+o", STREAM("4"), CUT_ALL},
-    {"7b.yaml", CPU, AT_1M, "x", DIRECT, WHOLE},
-    {"gqa.yaml", GH200, AT_128K, "x+qkv+o", RESIDENT, WHOLE},
-    {"gqa.yaml", PCIE, AT_128K, "x+qkv+o", STREAM("3"), CUT_ALL},
-    {"gqa.yaml", CPU, AT_128K, "x+qkv+o", DIRECT, WHOLE},
-    {"gqa.yaml", GH200, AT_512K, "x+o", STREAM("3"), WHOLE},
-    {"gqa.yaml", PCIE, AT_1M, "x", RESIDENT, CUT_ALL},
-    {"7b.yaml", GH200, AT_128K, "o+x/4", RESIDENT, WHOLE},
-    {"gqa.yaml", PCIE, AT_128K, "o+x/8", RESIDENT, CUT_X}, /* 28 layers: the last group is short */
-    {"gqa.yaml", CPU, AT_512K, "x/8", DIRECT, WHOLE},
-    {"qwen3.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE},
-    {"qwen3.yaml", CPU, AT_128K, "x", DIRECT, WHOLE},
+    {"7b.yaml", GH200, AT_128K, "x", RESIDENT, WHOLE, FP32},
+    {"7b.yaml", GH200, AT_128K, "x+qkv+o", STREAM("3"), WHOLE, FP32},
+    {"7b.yaml", PCIE, AT_128K, "x+o", STREAM("2"), CUT_X, FP32},
+    {"7b.yaml", PCIE, AT_128K, "x+qkv+o", RESIDENT, CUT_ALL, FP32},
+    {"7b.yaml", CPU, AT_128K, "x+qkv+o", DIRECT, WHOLE, FP32},
+    {"7b.yaml", GH200, AT_512K, "x+o", RESIDENT, WHOLE, FP32},
+    {"7b.yaml", PCIE, AT_512K, "x", DIRECT, CUT_X_O, FP32},
+    {"7b.yaml", CPU, AT_512K, "x+o", DIRECT, WHOLE, FP32},
+    {"7b.yaml", GH200, AT_1M, "x+o", STREAM("4"), CUT_ALL, FP32},
+    {"7b.yaml", CPU, AT_1M, "x", DIRECT, WHOLE, FP32},
+    {"gqa.yaml", GH200, AT_128K, "x+qkv+o", RESIDENT, WHOLE, FP32},
+    {"gqa.yaml", PCIE, AT_128K, "x+qkv+o", STREAM("3"), CUT_ALL, FP32},
+    {"gqa.yaml", CPU, AT_128K, "x+qkv+o", DIRECT, WHOLE, FP32},
+    {"gqa.yaml", GH200, AT_512K, "x+o", STREAM("3"), WHOLE, FP32},
+    {"gqa.yaml", PCIE, AT_1M, "x", RESIDENT, CUT_ALL, FP32},
+    {"7b.yaml", GH200, AT_128K, "o+x/4", RESIDENT, WHOLE, FP32},
+    {"gqa.yaml", PCIE, AT_128K, "o+x/8", RESIDENT, CUT_X,
+     FP32}, /* 28 layers: the last group is short */
+    {"gqa.yaml", CPU, AT_512K, "x/8", DIRECT, WHOLE, FP32},
+    {"qwen3.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE, FP32},
+    {"qwen3.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, FP32},
+    {"gqa.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE, "bf16", "1"},
+    {"7b.yaml", PCIE, AT_128K, "x", STREAM("3"), WHOLE, "bf16", "2"},
+    {"7b.yaml", GH200, AT_128K, "x", STREAM("3"), WHOLE, "fp32", "2"},
+    {"gqa.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "2"},
+    {"7b.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "1"},
 };
 
 static char *assign(const char *key, const char *value)
@@ -119,11 +127,13 @@ static cJSON *parse(const outcome *done)
 /* Whether it fits or not is another matter.  NULL: this version's run files lack the policy. */
 static cJSON *make_plan(const plan_case *c)
 {
-    static const char *const keys[] = {"model",        "sequence.tokens",      "sequence.chunk",
-                                       "memory.save",  "memory.weights",       "memory.ring_slots",
-                                       "memory.place", "sequence.query_block", "batch.sequences"};
-    const char *const values[] = {c->model,      c->tokens, c->chunk,       c->save, c->weights,
-                                  c->ring_slots, c->place,  c->query_block, "1"};
+    static const char *const keys[] = {
+        "model",           "sequence.tokens",     "sequence.chunk",  "memory.save",
+        "memory.weights",  "memory.ring_slots",   "memory.place",    "sequence.query_block",
+        "batch.sequences", "optimizer.gradients", "batch.accumulate"};
+    const char *const values[] = {c->model,   c->tokens,     c->chunk,     c->save,
+                                  c->weights, c->ring_slots, c->place,     c->query_block,
+                                  "1",        c->gradients,  c->accumulate};
     enum { N_KEYS = sizeof keys / sizeof keys[0] };
     const char *argv[7 + 2 * N_KEYS] = {PROGRAM,  "plan",       "run.yaml",
                                         "--json", "--hardware", c->hardware};
@@ -165,6 +175,10 @@ static cJSON *compute(const plan_case *c)
                                                  has_slots ? c->ring_slots : "3",
                                                  "--cut",
                                                  c->cut,
+                                                 "--gradients",
+                                                 c->gradients,
+                                                 "--accumulate",
+                                                 c->accumulate,
                                                  "--json",
                                                  NULL}));
     return parse(done);

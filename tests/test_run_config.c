@@ -48,7 +48,7 @@ static void defaults_are_those_of_the_contract(void **state)
 
     (void)state;
     assert_string_equal(c.model_path, MODEL);
-    assert_false(c.pretrained);
+    assert_int_equal(c.init, LS_INIT_RANDOM);
     assert_string_equal(c.hardware, "auto");
     assert_int_equal(c.precision, LS_DTYPE_BF16);
     assert_false(c.fast);
@@ -280,10 +280,9 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
         {"rope_scaling: 4\n", LS_ERR_INVALID, "rope_scaling: '4' is not known; allowed: null, {"},
         {"precision: fp8\n", LS_ERR_INVALID, "'fp8' is not known"},
         {"precision:\n", LS_ERR_INVALID, "r.yaml:5: precision: has no value; allowed: bf16, fp32"},
-        /* known, but not in this version */
         {"optimizer: {moments: q2}\n", LS_ERR_INVALID,
          "'q2' is not known, did you mean 'q8'? allowed: fp32, bf16, q8, q4"},
-        {"optimizer: {gradients: bf16}\n", LS_ERR_UNSUPPORTED, "allowed now: fp32"},
+        {"optimizer: {gradients: q8}\n", LS_ERR_INVALID, "'q8' is not known; allowed: fp32, bf16"},
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
         {"memory: {ring_slots: 1}\n", LS_ERR_INVALID,
          "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},

@@ -1,7 +1,9 @@
 /*
  * norm.c - the gradient norm on the CPU: sums of squares in fp64, and what a step makes of them.
- * sumsq: 2 FLOPs and 4 bytes per element, bound by memory.  A product of two fp32 numbers is exact
- * in fp64, so the order of the additions alone decides the bits; ops.h fixes it.
+ * sumsq: 2 FLOPs and 4 bytes per element (2 of bf16), bound by memory.  A product of two fp32
+ * numbers is exact in fp64, so the order of the additions alone decides the bits; ops.h fixes it.
+ * add_sumsq: 3 FLOPs; a block that has been added to is still in the first-level cache when it is
+ * summed.
  */
 #include <assert.h>
 #include <math.h>
@@ -13,30 +15,85 @@
 enum { SUM_BLOCK = 4096 };
 static const double norm_limit = 0x1p62; /* beyond it m and v would overflow fp32 */
 
-LS_SIMD_CLONES static double sum_block(const float *x, int64_t n)
+LS_INLINE double sum_elements(const void *x, int64_t n, ls_dtype dtype)
 {
     double lanes[LS_LANES] = {0.0};
     const int64_t whole = n - n % LS_LANES;
+
     for (int64_t i = 0; i < whole; i += LS_LANES)
-        for (int l = 0; l < LS_LANES; l++) lanes[l] += (double)x[i + l] * (double)x[i + l];
-    for (int64_t i = whole; i < n; i++) lanes[i - whole] += (double)x[i] * (double)x[i];
+        for (int l = 0; l < LS_LANES; l++) {
+            const double value = (double)ls_load(x, i + l, dtype);
+            lanes[l] += value * value;
+        }
+    for (int64_t i = whole; i < n; i++) {
+        const double value = (double)ls_load(x, i, dtype);
+        lanes[i - whole] += value * value;
+    }
     return ls_lanes_add(lanes);
+}
+
+LS_SIMD_CLONES static double sum_block(const void *x, int64_t n, ls_dtype dtype)
+{
+    return dtype == LS_DTYPE_BF16 ? sum_elements(x, n, LS_DTYPE_BF16)
+                                  : sum_elements(x, n, LS_DTYPE_F32);
+}
+
+static double add_partials(const double *partials, int64_t n_blocks)
+{
+    double sum = 0.0;
+    for (int64_t block = 0; block < n_blocks; block++) sum += partials[block];
+    return sum;
 }
 
 ls_status ls_cpu_sumsq(void *stream, const ls_sumsq_args *args)
 {
     (void)stream;
-    assert(args->n >= 0);
+    assert(args->n >= 0 && ls_dtype_computes(args->dtype));
     const int64_t n_blocks = ls_blocks(args->n, SUM_BLOCK);
 
     LS_OMP(omp parallel for schedule(static))
     for (int64_t block = 0; block < n_blocks; block++) {
         const int64_t begin = block * SUM_BLOCK;
-        args->partials[block] = sum_block(args->x + begin, ls_min_i64(SUM_BLOCK, args->n - begin));
+        args->partials[block] = sum_block(ls_at(args->x, begin, args->dtype),
+                                          ls_min_i64(SUM_BLOCK, args->n - begin), args->dtype);
     }
-    double sum = 0.0;
-    for (int64_t block = 0; block < n_blocks; block++) sum += args->partials[block];
-    *args->sum = sum;
+    *args->sum = add_partials(args->partials, n_blocks);
+    return LS_OK;
+}
+
+LS_INLINE void add_elements(float *restrict y, const void *restrict x, int64_t n, int accumulate,
+                            ls_dtype dtype)
+{
+    if (accumulate)
+        for (int64_t i = 0; i < n; i++) y[i] += ls_load(x, i, dtype);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = ls_load(x, i, dtype);
+}
+
+LS_SIMD_CLONES static void add_block(float *y, const void *x, int64_t n, int accumulate,
+                                     ls_dtype dtype)
+{
+    if (dtype == LS_DTYPE_BF16)
+        add_elements(y, x, n, accumulate, LS_DTYPE_BF16);
+    else
+        add_elements(y, x, n, accumulate, LS_DTYPE_F32);
+}
+
+ls_status ls_cpu_add_sumsq(void *stream, const ls_add_sumsq_args *args)
+{
+    (void)stream;
+    assert(args->n >= 0 && ls_dtype_computes(args->x_dtype));
+    assert(args->n == 0 || (args->sum == NULL) == (args->partials == NULL));
+    const int64_t n_blocks = ls_blocks(args->n, SUM_BLOCK);
+
+    LS_OMP(omp parallel for schedule(static))
+    for (int64_t block = 0; block < n_blocks; block++) {
+        const int64_t begin = block * SUM_BLOCK, n = ls_min_i64(SUM_BLOCK, args->n - begin);
+        add_block(args->y + begin, ls_at(args->x, begin, args->x_dtype), n, args->accumulate,
+                  args->x_dtype);
+        if (args->sum != NULL) args->partials[block] = sum_block(args->y + begin, n, LS_DTYPE_F32);
+    }
+    if (args->sum != NULL) *args->sum = add_partials(args->partials, n_blocks);
     return LS_OK;
 }
 

@@ -19,6 +19,7 @@
 #define SHARD_BYTES_MAX (UINT64_C(5) << 30)
 #define PIECE_BYTES     (UINT64_C(2) << 20)
 #define READ_THREADS    8
+#define VALUE_BYTES     200        /* of a config's value in a message */
 #define STATE_BYTES     (64 << 10) /* room for config.json and state.json, for the preflight */
 
 struct ls_checkpoint_saver {
@@ -305,6 +306,75 @@ ls_status ls_checkpoint_load(ls_trainer *trainer, const char *directory)
             : ls_json_get_whole(directory, state, "step", 0, LS_JSON_WHOLE_MAX, &trainer->step);
     cJSON_Delete(state);
     return status == LS_OK ? ls_instance_fill_copies(&trainer->instance) : status;
+}
+
+/* ---- a stage after another ----------------------------------------------------------------- */
+
+static ls_status fail_carry(const char *directory, const char *why)
+{
+    return LS_FAIL(LS_ERR_INVALID,
+                   "init: pretrained+optimizer, but model %s is no checkpoint of a run: %s; "
+                   "allowed: a folder step-NNNNNNNN of a run, or init: pretrained",
+                   directory, why);
+}
+
+/* The states of one kind are no states of another. */
+static ls_status compare_kinds(const char *directory, const cJSON *before, const cJSON *now)
+{
+    static const char *const keys[] = {"precision", "optimizer.moments"};
+    char is[VALUE_BYTES], was[VALUE_BYTES];
+
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        ls_run_config_show(now, keys[k], is, sizeof is);
+        ls_run_config_show(before, keys[k], was, sizeof was);
+        if (strcmp(is, was) != 0)
+            return LS_FAIL(LS_ERR_INVALID,
+                           "%s: %s, but the optimizer in %s was run with %s; allowed: %s, or init: "
+                           "pretrained for the weights alone",
+                           keys[k], is, directory, was, was);
+    }
+    return LS_OK;
+}
+
+static ls_status check_kind(const ls_trainer *t, const char *directory, const cJSON *state)
+{
+    const cJSON *before;
+    cJSON *now = NULL;
+
+    LS_TRY(ls_json_get_object(directory, state, "config", &before));
+    LS_TRY(ls_run_config_to_json(t->config, &now));
+    const ls_status status = compare_kinds(directory, before, now);
+    cJSON_Delete(now);
+    return status;
+}
+
+static ls_status carry(ls_trainer *t, const char *directory, const cJSON *state)
+{
+    ls_update_control control;
+
+    if (cJSON_GetObjectItemCaseSensitive(state, "optimizer") == NULL)
+        return fail_carry(directory, "its state.json has no optimizer");
+    LS_TRY(check_kind(t, directory, state));
+    LS_TRY(ls_run_state_read_control(directory, state, &control));
+    LS_TRY(read_set(&t->instance, directory, true));
+    LS_TRY(read_set(&t->instance, directory, false));
+    t->control->beta1_power = control.beta1_power;
+    t->control->beta2_power = control.beta2_power;
+    t->control->updates = control.updates;
+    return ls_instance_fill_copies(&t->instance);
+}
+
+ls_status ls_checkpoint_carry(ls_trainer *trainer, const char *directory)
+{
+    bool is_checkpoint = false;
+    cJSON *state = NULL;
+
+    LS_TRY(ls_checkpoint_verify_if_any(directory, &is_checkpoint));
+    if (!is_checkpoint) return fail_carry(directory, "it has no state.json");
+    LS_TRY(ls_checkpoint_state_read(directory, &state));
+    const ls_status status = carry(trainer, directory, state);
+    cJSON_Delete(state);
+    return status;
 }
 
 ls_status ls_checkpoint_read_choices(const char *directory, ls_choices *choices,

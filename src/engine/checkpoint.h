@@ -64,4 +64,12 @@ ls_status ls_checkpoint_read_choices(const char *directory, ls_choices *choices,
  */
 ls_status ls_checkpoint_load(ls_trainer *trainer, const char *directory);
 
+/*
+ * Begin a stage: weights, lo, m, v and the powers of beta of a checkpoint; the position stays, so
+ * that steps, schedule and data begin anew, and so do the counts of skipped steps.
+ * LS_ERR_INVALID (no checkpoint, or its optimizer has another precision or other moments: the text
+ * names the key), LS_ERR_CORRUPT, LS_ERR_IO.
+ */
+ls_status ls_checkpoint_carry(ls_trainer *trainer, const char *directory);
+
 #endif

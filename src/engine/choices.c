@@ -66,6 +66,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .beta2 = (float)c->beta2,
                                 .adam_eps = (float)c->eps,
                                 .moments = (ls_moments)c->moments,
+                                .gradients = c->gradients,
                                 .weight_decay = (float)c->weight_decay,
                                 .clip_norm = (float)c->clip_norm,
                                 .param_rule = apply_groups,

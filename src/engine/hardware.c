@@ -10,14 +10,24 @@
 #include "cuda/cuda_ops.h"
 #endif
 
-/* LS_OK if this build and this machine's driver have a GPU to compute on, else why not. */
-static ls_status probe_gpu(void)
+ls_status ls_hardware_find_gpu(ls_device_opener **opener, const ls_ops **ops)
 {
 #if LS_HAVE_CUDA
+    *opener = ls_device_open_cuda;
+    *ops = &ls_ops_cuda;
     return ls_device_probe_cuda();
 #else
+    *opener = NULL;
+    *ops = NULL;
     return LS_FAIL(LS_ERR_UNSUPPORTED, "this build has no CUDA device");
 #endif
+}
+
+static ls_status probe_gpu(void)
+{
+    ls_device_opener *opener;
+    const ls_ops *ops;
+    return ls_hardware_find_gpu(&opener, &ops);
 }
 
 static void use_device(ls_hardware *h)

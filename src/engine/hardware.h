@@ -46,6 +46,13 @@ typedef struct ls_hardware {
 ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware);
 
 /*
+ * What opens this machine's GPU, the first that CUDA shows, and its ops.  LS_OK;
+ * LS_ERR_UNSUPPORTED: this build or this machine's driver has none to compute on, and the text says
+ * which.
+ */
+ls_status ls_hardware_find_gpu(ls_device_opener **opener, const ls_ops **ops);
+
+/*
  * See what a machine has room for: device memory, host memory, and the node that holds it.
  *
  *   root      prefix of its /proc and /sys; "": this machine

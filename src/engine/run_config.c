@@ -280,10 +280,12 @@ static ls_status check_place(const ls_yaml_node *root, const ls_run_config *conf
 {
     struct stat about;
 
-    if (config->pretrained && (stat(config->model_path, &about) != 0 || !S_ISDIR(about.st_mode)))
+    if (config->init != LS_INIT_RANDOM &&
+        (stat(config->model_path, &about) != 0 || !S_ISDIR(about.st_mode)))
         return fail_key(root, "init", LS_ERR_INVALID,
-                        "pretrained, but model %s is no directory with weights; allowed: random, "
-                        "or a Hugging Face directory as model",
+                        "%s, but model %s is no directory with weights; allowed: random, or a "
+                        "Hugging Face directory as model",
+                        config->init == LS_INIT_OPTIMIZER ? "pretrained+optimizer" : "pretrained",
                         config->model_path);
     return LS_OK;
 }

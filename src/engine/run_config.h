@@ -48,10 +48,17 @@ typedef enum ls_weights_mode {
     LS_WEIGHTS_STREAM,
 } ls_weights_mode;
 
+/* Where a run's first weights come from; the latter two: from the model directory. */
+typedef enum ls_run_init {
+    LS_INIT_RANDOM = 0,
+    LS_INIT_PRETRAINED,
+    LS_INIT_OPTIMIZER, /* with the optimizer's state: a stage after another */
+} ls_run_init;
+
 typedef struct ls_run_config {
     char *model_path; /* resolved: opens as it stands */
-    bool pretrained;  /* init: weights from the model directory */
-    char *hardware;   /* "auto", a profile's name or its file */
+    ls_run_init init;
+    char *hardware; /* "auto", a profile's name or its file */
     ls_dtype precision;
     bool fast; /* determinism: unordered vendor kernels are allowed */
     bool rope_scaling_given;
@@ -75,9 +82,9 @@ typedef struct ls_run_config {
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;
-    double clip_norm; /* 0: off */
-    int moments;      /* ls_moments */
-    int gradients;    /* 0: fp32 */
+    double clip_norm;   /* 0: off */
+    int moments;        /* ls_moments */
+    ls_dtype gradients; /* as they leave and wait */
     ls_run_group *groups;
     int64_t n_groups;
     int64_t skip_nonfinite_max;

@@ -145,6 +145,27 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
     return ls_json_add(object, "save_layers", ls_saves_ranges_to_json(&t->choices.saves));
 }
 
+/* What the profile says of the link to device memory, to hold the record's copies against. */
+static ls_status add_link(const ls_trainer *t, cJSON *run)
+{
+    const ls_hardware *hardware = t->options.hardware;
+    const ls_topology *machine = hardware != NULL ? hardware->topology : NULL;
+    const ls_place *memory = machine != NULL ? ls_topology_find_device_memory(machine) : NULL;
+
+    for (int l = 0; memory != NULL && l < machine->n_links; l++) {
+        const ls_link *link = &machine->links[l];
+        if (strcmp(link->to, memory->name) != 0 || link->remote) continue;
+        cJSON *object = cJSON_CreateObject();
+        LS_TRY(ls_json_add(run, "link", object));
+        if (ls_known(link->bytes_per_s))
+            LS_TRY(add_number(object, "copy_in_bytes_per_s", link->bytes_per_s.value));
+        if (ls_known(link->reverse_bytes_per_s))
+            LS_TRY(add_number(object, "copy_out_bytes_per_s", link->reverse_bytes_per_s.value));
+        return LS_OK;
+    }
+    return LS_OK;
+}
+
 static ls_status add_model(const ls_trainer *t, cJSON *run)
 {
     const ls_decoder_shape *shape = &t->instance.decoder.options.shape;
@@ -233,6 +254,7 @@ static ls_status build_run(const ls_trainer *t, const ls_run_file_options *optio
     LS_TRY(add_model(t, run));
     LS_TRY(add_machine(run));
     LS_TRY(add_plan(t, run));
+    LS_TRY(add_link(t, run));
     cJSON *build = cJSON_CreateObject();
     LS_TRY(ls_json_add(run, "build", build));
     LS_TRY(add_text(build, "compiler", LS_COMPILER));

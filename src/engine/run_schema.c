@@ -8,19 +8,15 @@
 
 #include <string.h>
 
-#define AT(member) .offset = offsetof(ls_run_config, member)
-#define WORDS(array)                                                                               \
-    .words = (array), .n_words = sizeof(array) / sizeof((array)[0]),                               \
-    .n_supported = sizeof(array) / sizeof((array)[0])
-#define SOME_WORDS(array, n)                                                                       \
-    .words = (array), .n_words = sizeof(array) / sizeof((array)[0]), .n_supported = (n)
-#define REALS(...) .range = {__VA_ARGS__}
+#define AT(member)   .offset = offsetof(ls_run_config, member)
+#define WORDS(array) .words = (array), .n_words = sizeof(array) / sizeof((array)[0])
+#define REALS(...)   .range = {__VA_ARGS__}
 
 #define TOKENS_MAX ((int64_t)1 << 30)
 #define STEPS_MAX  INT32_MAX
 #define BETA_MAX   0.9999999 /* still below 1 as fp32 */
 
-static const char *const inits[] = {"random", "pretrained"};
+static const char *const inits[] = {"random", "pretrained", "pretrained+optimizer"};
 static const char *const precisions[] = {"bf16", "fp32"};
 static const int precision_dtypes[] = {LS_DTYPE_BF16, LS_DTYPE_F32};
 static const char *const determinisms[] = {"exact", "fast"};
@@ -36,14 +32,16 @@ static const int schedule_values[] = {LS_SCHEDULE_COSINE, LS_SCHEDULE_LINEAR, LS
                                       LS_SCHEDULE_WSD};
 static const char *const moments[] = {"fp32", "bf16", "q8", "q4"};
 static const char *const gradients[] = {"fp32", "bf16"};
+static const int gradient_dtypes[] = {LS_DTYPE_F32, LS_DTYPE_BF16};
 static const char *const weights_modes[] = {"auto", "resident", "direct", "stream"};
 static const char *const powers[] = {"off", "auto"};
 
 static const ls_run_field fields[] = {
     {"model", LS_RUN_TEXT, AT(model_path), .required = true,
      .about = "a model YAML, or a Hugging Face directory"},
-    {"init", LS_RUN_SWITCH, AT(pretrained), "random", WORDS(inits),
-     .about = "where the first weights come from"},
+    {"init", LS_RUN_WORD, AT(init), "random", WORDS(inits),
+     .about = "where the first weights come from; with optimizer: its state too, of a checkpoint, "
+              "while steps, schedule and data begin anew"},
     {"hardware", LS_RUN_TEXT, AT(hardware), "auto", .resume = LS_RUN_MAY_REPLAN,
      .about = "auto, a profile of configs/hardware by name, or a file"},
     {"precision", LS_RUN_WORD, AT(precision), "bf16", WORDS(precisions), .values = precision_dtypes,
@@ -105,8 +103,9 @@ static const ls_run_field fields[] = {
      .about = "largest global gradient norm; 0: off"},
     {"optimizer.moments", LS_RUN_WORD, AT(moments), "fp32", WORDS(moments),
      .about = "storage of the moments; q8 and q4 are packed by blocks and lossy, bf16 is rounded"},
-    {"optimizer.gradients", LS_RUN_WORD, AT(gradients), "fp32", SOME_WORDS(gradients, 1),
-     .about = "storage of gradients that wait for the update"},
+    {"optimizer.gradients", LS_RUN_WORD, AT(gradients), "fp32", WORDS(gradients),
+     .values = gradient_dtypes,
+     .about = "storage of gradients that leave and wait for the update; bf16 is rounded"},
     {"optimizer.groups", LS_RUN_GROUPS, 0, "[]",
      .about = "tensors by name (globs) with a rate of their own, or frozen"},
     {"optimizer.skip_nonfinite_max", LS_RUN_WHOLE, AT(skip_nonfinite_max), "10", .most = 1 << 20,

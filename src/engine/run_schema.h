@@ -46,8 +46,7 @@ typedef struct ls_run_field {
     const char *const *words;
     const int *values; /* of words; NULL: their index */
     size_t n_words;
-    size_t n_supported; /* these words come first; the others are refused as unsupported */
-    const char *about;  /* one line, for the JSON schema */
+    const char *about; /* one line, for the JSON schema */
 } ls_run_field;
 
 /* All keys, in the order of the contract. */

@@ -16,12 +16,12 @@
 
 #define COUNT_PATTERN "{\"type\": \"string\", \"pattern\": \"^[0-9]+([.][0-9]+)?[kKMG]?$\"}"
 
-/* {"enum": ["a", "b"]} of the supported words. */
+/* {"enum": ["a", "b"]} of the words. */
 static void format_words(char *text, size_t size, const ls_run_field *field)
 {
     int at = snprintf(text, size, "{\"enum\": [");
 
-    for (size_t i = 0; i < field->n_supported; i++)
+    for (size_t i = 0; i < field->n_words; i++)
         at +=
             snprintf(text + at, size - (size_t)at, "%s\"%s\"", i > 0 ? ", " : "", field->words[i]);
     snprintf(text + at, size - (size_t)at, "]}");

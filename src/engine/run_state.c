@@ -107,7 +107,8 @@ static ls_status read_whole(const char *name, const cJSON *object, const char *k
     return ls_json_get_whole(name, object, key, 0, LS_JSON_WHOLE_MAX, value);
 }
 
-static ls_status read_control(const char *name, const cJSON *state, ls_update_control *control)
+ls_status ls_run_state_read_control(const char *name, const cJSON *state,
+                                    ls_update_control *control)
 {
     const cJSON *o;
 
@@ -125,7 +126,7 @@ ls_status ls_run_state_read_position(const char *name, const cJSON *state, uint3
     ls_position read = {.step = 0};
     int64_t saved_identity;
 
-    LS_TRY(read_control(name, state, &read.control));
+    LS_TRY(ls_run_state_read_control(name, state, &read.control));
     LS_TRY(read_whole(name, state, "step", &read.step));
     LS_TRY(read_whole(name, state, "next_sequence", &read.next_sequence));
     LS_TRY(read_whole(name, state, "tokens_total", &read.tokens_total));

@@ -30,6 +30,10 @@ ls_status ls_run_state_build(const ls_trainer *trainer, const ls_position *posit
 ls_status ls_run_state_read_position(const char *name, const cJSON *state, uint32_t identity,
                                      ls_position *position);
 
+/* The optimizer's part of it alone: powers of beta, counts. */
+ls_status ls_run_state_read_control(const char *name, const cJSON *state,
+                                    ls_update_control *control);
+
 /* The choices that a state froze; without thread counts.  LS_ERR_CORRUPT. */
 ls_status ls_run_state_read_choices(const char *name, const cJSON *state, ls_choices *choices);
 

@@ -1,8 +1,5 @@
 /*
  * run_values.c - nodes of the tree into fields of ls_run_config, one function for each kind.
- *
- * A word that the contract knows and this version does not support fails with LS_ERR_UNSUPPORTED
- * and what is allowed now; anything else with LS_ERR_INVALID.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -14,18 +11,10 @@
 
 #define GROUPS_MAX      256
 #define TRACE_STEPS_MAX 256
-#define ALLOWED_BYTES   256
 
 static ls_status fail_memory(const ls_yaml_node *node)
 {
     return LS_YAML_FAIL(node, LS_ERR_NO_MEMORY, "out of memory");
-}
-
-/* Valid, but not in this version. */
-static ls_status refuse_value(const ls_yaml_node *node, const char *what, const char *allowed)
-{
-    return LS_YAML_FAIL(node, LS_ERR_UNSUPPORTED,
-                        "%s is not supported by this version; allowed now: %s", what, allowed);
 }
 
 static bool is_word(const ls_yaml_node *node, const char *word)
@@ -59,22 +48,12 @@ static ls_status read_paths(const ls_yaml_node *node, ls_path_list *list)
     return LS_OK;
 }
 
-static ls_status read_index(const ls_run_field *field, const ls_yaml_node *node, size_t *index)
-{
-    char allowed[ALLOWED_BYTES], quoted[LS_TEXT_BYTES];
-
-    LS_TRY(ls_yaml_get_word(node, field->words, field->n_words, index));
-    if (*index < field->n_supported) return LS_OK;
-    return refuse_value(node, ls_text_quote(quoted, sizeof quoted, node->text),
-                        ls_text_join(allowed, sizeof allowed, field->words, field->n_supported));
-}
-
 static ls_status read_word(const ls_run_field *field, const ls_yaml_node *node, void *at)
 {
     size_t index;
     int value;
 
-    LS_TRY(read_index(field, node, &index));
+    LS_TRY(ls_yaml_get_word(node, field->words, field->n_words, &index));
     value = field->values != NULL ? field->values[index] : (int)index;
     memcpy(at, &value, sizeof value); /* any enum of ours: run_config.c asserts their size */
     return LS_OK;
@@ -84,7 +63,7 @@ static ls_status read_switch(const ls_run_field *field, const ls_yaml_node *node
 {
     size_t index;
 
-    LS_TRY(read_index(field, node, &index));
+    LS_TRY(ls_yaml_get_word(node, field->words, field->n_words, &index));
     *at = index == 1;
     return LS_OK;
 }

@@ -59,14 +59,17 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
 }
 
 /* Weights, master remainders, moments and gradients, at least: frozen ones have weights alone. */
-static double count_states_bytes(const ls_run_config *config, const ls_model_config *model)
+static double count_states_bytes(const ls_run_config *config, const ls_model_config *model,
+                                 const ls_choices *choices)
 {
     const ls_choices none = {.chunk = 0};
     const ls_decoder_options options = ls_choices_decoder(config, model, &none, true);
     const double weight = (double)ls_dtype_bytes(config->precision);
     const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
     static const double both[LS_MOMENTS_COUNT] = {8.0, 4.0, 2.0, 1.0};
-    const double grad = 4.0, moments = both[config->moments];
+    const bool summed = config->accumulate > 1 && !choices->layer_major; /* in fp32 */
+    const double grad = summed ? 4.0 : (double)ls_dtype_bytes(config->gradients);
+    const double moments = both[config->moments];
     const double states = config->n_groups == 0 ? lo + grad + moments : 0.0;
 
     return (double)ls_decoder_params(&options.shape) * (weight + states);
@@ -89,7 +92,7 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
     const uint64_t disk = ls_choices_room(hardware, LS_PLACE_NVME);
     const double bound =
-        (double)limit + (double)device + (double)disk - count_states_bytes(config, model);
+        (double)limit + (double)device + (double)disk - count_states_bytes(config, model, choices);
     ls_plan_cost cost;
 
     for (int p = 0; p < N_POLICIES; p++) {
@@ -124,7 +127,7 @@ ls_status ls_save_find_nearest(const ls_run_config *config, const ls_model_confi
                                const ls_hardware *hardware, const ls_choices *asked, double flops,
                                ls_save_nearest *nearest)
 {
-    double bound = -count_states_bytes(config, model);
+    double bound = -count_states_bytes(config, model, asked);
 
     for (int p = 0; p < LS_PLACE_COUNT; p++)
         bound += (double)ls_choices_room(hardware, (ls_place_kind)p);

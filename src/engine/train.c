@@ -263,6 +263,11 @@ static ls_status init_weights(training *t)
     if (loaded.n_tensors > 0)
         ls_progress_note(&t->progress, "loaded %s: %s", t->config->model_path,
                          ls_weights_describe(&t->trainer.instance, &loaded, text));
+    if (t->config->init == LS_INIT_OPTIMIZER)
+        ls_progress_note(&t->progress,
+                         "loaded %s: weights, masters and moments after %lld updates; steps, "
+                         "schedule and data begin anew",
+                         t->config->model_path, (long long)t->trainer.control->updates);
     return LS_OK;
 }
 

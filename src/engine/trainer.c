@@ -389,7 +389,9 @@ void ls_trainer_close(ls_trainer *trainer)
 ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded)
 {
     *loaded = (ls_weights_report){.n_tensors = 0};
-    if (trainer->config->pretrained) {
+    if (trainer->config->init == LS_INIT_OPTIMIZER)
+        return ls_checkpoint_carry(trainer, trainer->config->model_path);
+    if (trainer->config->init == LS_INIT_PRETRAINED) {
         LS_TRY(ls_checkpoint_verify_if_any(trainer->config->model_path, NULL));
         return ls_weights_load(&trainer->instance, trainer->config->model_path, loaded);
     }

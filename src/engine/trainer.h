@@ -130,8 +130,9 @@ ls_status ls_trainer_open(const ls_run_config *config, const ls_model_config *mo
  * trainer are allowed. */
 void ls_trainer_close(ls_trainer *trainer);
 
-/* Random or pretrained weights, as the config says; moments are 0.
- *   loaded  [out] of pretrained ones, else all 0 */
+/* Random or pretrained weights, as the config says, with moments of 0; or those of a checkpoint
+ * with its optimizer.
+ *   loaded  [out] of pretrained ones alone, else all 0 */
 ls_status ls_trainer_init_weights(ls_trainer *trainer, ls_weights_report *loaded);
 
 /*

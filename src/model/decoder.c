@@ -214,6 +214,7 @@ static void emit_losses(builder *b, int32_t micro_batch, bool train)
 static void begin_micro_batch(builder *b, int64_t micro_batch)
 {
     b->axis_first = b->o->layer_major ? micro_batch * b->T : 0;
+    b->micro_batch = micro_batch;
 }
 
 /* Micro-batches [first, end), all of them through a layer before the next. */
@@ -237,7 +238,8 @@ static void emit_micro_batches(builder *b, int32_t first, int32_t end, bool trai
         begin_micro_batch(b, mb);
         emit_losses(b, mb, train);
     }
-    for (int32_t layer = L - 1; layer >= b->lowest && train; layer--)
+    if (train) emit_departures(b, LS_PHASE_LOSS, -1);
+    for (int32_t layer = L - 1; layer >= b->lowest && train; layer--) {
         for (int32_t mb = first; mb < end; mb++) {
             begin_micro_batch(b, mb);
             if (layer >= 0)
@@ -245,6 +247,8 @@ static void emit_micro_batches(builder *b, int32_t first, int32_t end, bool trai
             else
                 emit_embedding_backward(b);
         }
+        emit_departures(b, LS_PHASE_BACKWARD, layer);
+    }
 }
 
 static void emit_step(builder *b)

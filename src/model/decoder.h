@@ -6,6 +6,7 @@
  *   step        for each micro-batch: batch, forward, loss, backward;  then norm, update;
  *               layer by layer for all of them, if layer_major: each is then a range of one token
  *               axis, and inputs, saved tensors and dx have the rows of all; the sums are the same
+ *               but for rounding
  *   step+save   the same, and the state before it is written meanwhile
  *   eval        batch, forward, loss (no gradients)
  *   drain       the state is written
@@ -46,6 +47,7 @@ ls_decoder_shape ls_model_config_shape(const ls_model_config *config);
 typedef struct ls_param {
     int32_t weight, lo, m, v, grad;
     int32_t m_scale, v_scale; /* of packed moments */
+    int32_t part, arrival;    /* what grad is made of, shared (decoder_gradients.c) */
     ls_moments moments;
     int32_t layer; /* -1: embedding, final norm, head */
     bool decay;    /* matrices only */
@@ -85,7 +87,8 @@ typedef struct ls_decoder_options {
     ls_save_rule *save_rule;    /* may be NULL */
     void *save_context;
     float beta1, beta2, adam_eps, weight_decay, clip_norm;
-    ls_moments moments;        /* of matrices; vectors keep fp32 ones where these are packed */
+    ls_moments moments; /* of matrices; vectors keep fp32 ones where these are packed */
+    ls_dtype gradients; /* as they leave and wait: F32, BF16; sums of micro-batches are F32 */
     ls_param_rule *param_rule; /* may be NULL */
     void *param_context;
 } ls_decoder_options;

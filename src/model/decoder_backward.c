@@ -216,7 +216,7 @@ void emit_embedding_backward(builder *b)
     const ls_param *embed = &b->decoder->params[b->embed];
 
     if (b->status != LS_OK || embed->frozen) return;
-    const ls_view grad = whole(b, embed->grad);
+    const ls_view grad = gradient_sum(b, b->embed);
     if (!b->grad_written[b->embed]) emit_zero(b, grad);
     for (int64_t c = 0; c < b->T; c += b->o->chunk) {
         const token_range chunk = cut_range((token_range){0, b->T}, c, b->o->chunk);

@@ -34,7 +34,7 @@ typedef struct builder {
     int64_t T; /* rows of a micro-batch; blocks and chunks are counted within it */
     /* The token axis of what is kept of every micro-batch (layer by layer; else of one), and where
      * the micro-batch at work begins on it. */
-    int64_t axis_rows, axis_first;
+    int64_t axis_rows, axis_first, micro_batch;
     /* Rows that chunks and blocks of keys never straddle; 0: they are not multiples of a chunk. */
     int64_t chunk_tiles, key_tiles;
     ls_status status;
@@ -68,6 +68,10 @@ typedef struct builder {
 int32_t count_params(const ls_decoder_shape *s);
 /* All of them: weights, and the gradients and states of those that train. */
 void add_params(builder *b);
+/* What gradients are made of, where they are not summed where they wait (decoder_gradients.c). */
+void add_gradient_parts(builder *b);
+/* Of gradients that wait for the update. */
+ls_dtype waiting_dtype(const builder *b);
 /* The lowest layer whose parameters are not all frozen; -1: the embedding's is not. */
 int32_t find_lowest(const builder *b);
 
@@ -151,6 +155,11 @@ void emit_loss(builder *b, bool with_gradient);
 /* A layer; before the last of a group, the inputs of the group's layers. */
 void emit_layer_backward(builder *b, int32_t layer);
 void emit_embedding_backward(builder *b);
+/* Where backward adds the gradient of a parameter up now, and where its sum of squares goes. */
+ls_view gradient_sum(const builder *b, int32_t param);
+ls_view square_sum(const builder *b, int32_t param);
+/* The sums of a layer are done, or (-1) those of the loss, or of the embedding: they leave. */
+void emit_departures(builder *b, ls_phase phase, int32_t layer);
 void emit_update(builder *b);
 void emit_save(builder *b);
 

@@ -237,7 +237,7 @@ void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n)
                                         .accumulate = b->grad_written[param],
                                         .ab_dtype = b->o->dtype,
                                         .c_dtype = LS_DTYPE_F32}};
-    const ls_view grad = whole(b, b->decoder->params[param].grad);
+    const ls_view grad = gradient_sum(b, param);
     const bool recompute = b->recompute;
 
     b->recompute = false;
@@ -249,7 +249,7 @@ void emit_linear_dw(builder *b, int32_t param, ls_view dy, ls_view x, int64_t n)
 void emit_bias_backward(builder *b, int32_t param, ls_view dy, int64_t n)
 {
     if (b->status != LS_OK || param < 0 || b->decoder->params[param].frozen) return;
-    const ls_view grad = whole(b, b->decoder->params[param].grad);
+    const ls_view grad = gradient_sum(b, param);
     const ls_op_args args = {.bias_backward = {.N = n,
                                                .D = vector_length(b, param),
                                                .accumulate = b->grad_written[param],
@@ -268,7 +268,7 @@ void emit_rmsnorm_backward(builder *b, ls_view dx, bool accumulate, int32_t norm
                                                   .accumulate_dw = b->grad_written[norm],
                                                   .dtype = b->o->dtype}};
     const ls_param *param = &b->decoder->params[norm];
-    const ls_view grad = param->frozen ? ls_view_none() : whole(b, param->grad);
+    const ls_view grad = param->frozen ? ls_view_none() : gradient_sum(b, norm);
     emit(b, LS_OP_rmsnorm_backward, &args, (ls_view[]){dx, grad, dy, x, weight(b, norm), r});
     b->grad_written[norm] = !param->frozen;
 }

@@ -44,11 +44,12 @@ int32_t count_params(const ls_decoder_shape *s)
 /* Add weight, gradient, master remainder and moments of one parameter; columns 0: a vector. */
 static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t columns, const char *name)
 {
-    static const struct {
+    const struct {
         ls_role role;
         ls_dtype dtype;
         const char *suffix;
-    } states[] = {{LS_ROLE_GRAD, LS_DTYPE_F32, "grad"}, {LS_ROLE_LO, LS_DTYPE_I16, "master_lo"}};
+    } states[] = {{LS_ROLE_GRAD, waiting_dtype(b), "grad"},
+                  {LS_ROLE_LO, LS_DTYPE_I16, "master_lo"}};
     ls_decoder *d = b->decoder;
     const bool packed = ls_moments_scales(b->o->moments, 1) > 0;
     ls_param param = {.weight = -1,
@@ -58,6 +59,8 @@ static int32_t add_param(builder *b, int32_t layer, int64_t rows, int64_t column
                       .grad = -1,
                       .m_scale = -1,
                       .v_scale = -1,
+                      .part = -1,
+                      .arrival = -1,
                       .moments = packed && columns == 0 ? LS_MOMENTS_F32 : b->o->moments,
                       .layer = layer,
                       .decay = columns > 0,
@@ -133,6 +136,7 @@ void add_params(builder *b)
     for (int32_t l = 0; l < s->L; l++) add_layer_params(b, l, &b->layers[l]);
     b->final_norm = add_param(b, -1, s->D, 0, "model.norm.weight");
     b->head = s->tied ? b->embed : add_param(b, -1, s->V, s->D, "lm_head.weight");
+    if (b->o->train) add_gradient_parts(b);
 }
 
 int32_t find_lowest(const builder *b)

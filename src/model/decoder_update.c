@@ -52,7 +52,8 @@ static void emit_adamw(builder *b, const ls_param *param)
                                        .lr_scale = param->lr_scale,
                                        .stream = param - b->decoder->params,
                                        .moments = (int32_t)param->moments,
-                                       .dtype = o->dtype}};
+                                       .dtype = o->dtype,
+                                       .g_dtype = b->tape->tensors[param->grad].dtype}};
     emit(b, LS_OP_adamw, &args,
          (ls_view[]){whole(b, param->weight), whole_or_none(b, param->lo), whole(b, param->m),
                      whole(b, param->v), whole_or_none(b, param->m_scale),
@@ -60,23 +61,33 @@ static void emit_adamw(builder *b, const ls_param *param)
                      whole(b, b->decoder->inputs.control)});
 }
 
-void emit_update(builder *b)
+/* In the order in which backward gives them, so that only the last waits for its end; the sums are
+ * added in the order of parameters all the same.  Those made of arrivals have theirs. */
+static int64_t emit_square_sums(builder *b)
 {
     const ls_decoder *d = b->decoder;
     int64_t n_sums = 0;
 
-    if (b->status != LS_OK) return;
     b->phase = LS_PHASE_NORM;
-    for (int32_t i = 0; i < d->n_params; i++) {
+    for (int32_t i = d->n_params - 1; i >= 0; i--) {
         const ls_param *param = &d->params[i];
         if (param->frozen) continue;
-        const ls_op_args args = {
-            .sumsq = {.n = ls_tensor_elements(&b->tape->tensors[param->weight])}};
-        const token_range sum = {n_sums++, 1};
+        n_sums++;
+        if (param->arrival >= 0) continue;
+        const ls_tensor *grad = &b->tape->tensors[param->grad];
+        const ls_op_args args = {.sumsq = {.n = ls_tensor_elements(grad), .dtype = grad->dtype}};
         emit(b, LS_OP_sumsq, &args,
-             (ls_view[]){rows_view(b, (row_tensor){b->sums, 0}, sum), whole(b, b->partials),
-                         whole(b, param->grad)});
+             (ls_view[]){square_sum(b, i), whole(b, b->partials), whole(b, param->grad)});
     }
+    return n_sums;
+}
+
+void emit_update(builder *b)
+{
+    const ls_decoder *d = b->decoder;
+
+    if (b->status != LS_OK) return;
+    const int64_t n_sums = emit_square_sums(b);
     b->phase = LS_PHASE_UPDATE;
     emit_host(b, LS_CALL_SCHEDULE, -1, LS_ACCESS_READ_WRITE, &d->inputs.control, 1);
     const ls_op_args args = {

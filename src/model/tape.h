@@ -29,7 +29,7 @@ typedef enum ls_role {
     LS_ROLE_LO,          /* lower halves of the master */
     LS_ROLE_M,
     LS_ROLE_V,
-    LS_ROLE_GRAD,    /* fp32 weight gradients */
+    LS_ROLE_GRAD,    /* gradients of parameters, and what they are made of */
     LS_ROLE_X,       /* layer inputs and their gradient */
     LS_ROLE_O,       /* attention outputs and LSE */
     LS_ROLE_KV,      /* queries, keys and values of a layer */

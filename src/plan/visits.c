@@ -113,6 +113,8 @@ static ls_status open_pools(ls_visits *v)
         v->pool_of[t] = v->staged[t] ? find_pool(v, t) : -1;
         if (v->staged[t] && tensor->layer == 0 && tensor->param >= 0)
             v->pools[v->pool_of[t]].per_layer++;
+        if (v->staged[t] && tensor->role == LS_ROLE_GRAD && tensor->param < 0)
+            v->pools[v->pool_of[t]].arrivals++;
     }
     set_capacities(v);
     return LS_OK;
@@ -154,6 +156,7 @@ static ls_status count_slots(ls_visits *v, const ls_visit_list *list)
         int64_t wanted = count_taken(v, list, pool, !by_layer, ends);
         if (wanted > 0 && by_layer && wanted < pool->per_layer * layers)
             wanted = pool->per_layer * layers;
+        if (wanted > 0 && wanted < pool->arrivals) wanted = pool->arrivals;
         if (wanted > pool->n_slots) pool->n_slots = (int32_t)wanted;
     }
     free(ends);

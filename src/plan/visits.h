@@ -41,7 +41,8 @@ typedef struct ls_visit_pool {
     ls_role role;
     uint64_t bytes; /* of a slot */
     bool tiled;
-    int32_t per_layer; /* tensors of one layer that go through it */
+    int32_t per_layer; /* parameters or gradients of one layer that go through it */
+    int32_t arrivals;  /* tensors of all layers by which gradients arrive (decoder_gradients.c) */
     int32_t capacity;  /* tiled: units kept at once */
     int32_t n_slots;   /* enough for every segment counted so far */
 } ls_visit_pool;
@@ -67,11 +68,11 @@ typedef struct ls_visits {
     ls_visit_list lists[LS_SEGMENT_COUNT];
 } ls_visits;
 
-/* Whether the compute lane runs a call. */
+/* Whether the compute lane runs a call: gradients are the host's from their arrival on. */
 static inline bool ls_call_computes(const ls_call *call)
 {
     return call->kind == LS_CALL_OP && call->phase != LS_PHASE_NORM &&
-           call->phase != LS_PHASE_UPDATE;
+           call->phase != LS_PHASE_UPDATE && call->op != LS_OP_add_sumsq;
 }
 
 /*

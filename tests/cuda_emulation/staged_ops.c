@@ -99,7 +99,10 @@ static void find_sizes(ls_op op, const ls_op_args *args, uint64_t sizes[LS_OPERA
         const ls_cross_entropy_args *c = a.cross_entropy;
         SIZES(BYTES(c->N * c->V, c->dtype), F32(c->N), F32(c->N * c->V), I32(c->N), F32(1));
         CASE(sumsq)
-        SIZES(F64(1), F64((a.sumsq->n + 4095) / 4096), F32(a.sumsq->n));
+        SIZES(F64(1), F64((a.sumsq->n + 4095) / 4096), T(sumsq, a.sumsq->n));
+        CASE(add_sumsq)
+        const ls_add_sumsq_args *s = a.add_sumsq;
+        SIZES(F32(s->n), F64(1), F64((s->n + 4095) / 4096), BYTES(s->n, s->x_dtype));
         CASE(norm_finish) SIZES(sizeof(ls_update_control), F64(a.norm_finish->n));
         CASE(adamw)
         const ls_adamw_args *u = a.adamw;
