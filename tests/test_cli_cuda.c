@@ -64,6 +64,24 @@ static void test_stop_and_resume(void **state)
     assert_same_run("gpu", "stopped", STEPS);
 }
 
+static const char disk_yaml[] = "name: disk\n"
+                                "places: [{kind: hbm}, {kind: nvme}]\n"
+                                "nvme: {path: .}\n";
+
+/* Copies of the GPU from a file and to it: no kernel may touch it, and none does. */
+static void test_tensors_in_a_file(void **state)
+{
+    (void)state;
+    put_text(at("disk.yaml"), disk_yaml);
+    RUN(0, "train", "run.yaml", "--quiet", "--hardware", "disk.yaml", "--set", "output=file",
+        short_run[0], short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3",
+        "--set", "memory.place={x: nvme, o: nvme, kv: nvme, dkv: nvme, grad: nvme, m: nvme}");
+    char *run = need_bytes(at("file/run.json"), NULL);
+    assert_says(run, "\"nvme_classes\":");
+    free(run);
+    assert_same_run("gpu", "file", STEPS);
+}
+
 /* Copies and kernels by the streams that training uses; into a profile too. */
 static void test_bench_links(void **state)
 {
@@ -102,24 +120,6 @@ static void test_bench_links(void **state)
     assert_non_null(strstr(RUN(0, "bench", "--bytes", "1MiB")->out, "kernels of the GPU"));
 }
 
-static const char disk_yaml[] = "name: disk\n"
-                                "places: [{kind: hbm}, {kind: nvme}]\n"
-                                "nvme: {path: .}\n";
-
-/* Copies of the GPU from a file and to it: no kernel may touch it, and none does. */
-static void test_tensors_in_a_file(void **state)
-{
-    (void)state;
-    put_text(at("disk.yaml"), disk_yaml);
-    RUN(0, "train", "run.yaml", "--quiet", "--hardware", "disk.yaml", "--set", "output=file",
-        short_run[0], short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3",
-        "--set", "memory.place={x: nvme, o: nvme, kv: nvme, dkv: nvme, grad: nvme, m: nvme}");
-    char *run = need_bytes(at("file/run.json"), NULL);
-    assert_says(run, "\"nvme_classes\":");
-    free(run);
-    assert_same_run("gpu", "file", STEPS);
-}
-
 static int make_driver(void **state)
 {
     if (setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1) != 0) return -1;
@@ -131,8 +131,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_trains_on_the_gpu),
         cmocka_unit_test(test_stop_and_resume),
-        cmocka_unit_test(test_bench_links),
         cmocka_unit_test(test_tensors_in_a_file),
+        cmocka_unit_test(test_bench_links),
     };
     return cmocka_run_group_tests(tests, make_driver, remove_scratch);
 }
