@@ -7,7 +7,8 @@
 #   ops         every op on the device, by the tests of the CPU's
 #   sanitizer   compute-sanitizer on small ones of them, where it is installed
 #   train       a small run on the GPU and on the CPU, losses compared
-#   bench       links, memory-bound ops, matmul, attention at 8k, 32k, 128k
+#   links       memory and copies, by longspan bench links
+#   bench       memory-bound ops, matmul, attention at 8k, 32k, 128k
 #   slice       four layers of Qwen2.5-7B with its head, random weights, one step of 32k tokens
 #
 # All stages if none is named; each is bounded, together under 8 minutes.  JSON and logs lie in
@@ -23,7 +24,7 @@ build=${BUILD:-build-gpu}
 declare -a rows=()
 failed=0
 
-all=(build ops sanitizer train bench slice)
+all=(build ops sanitizer train links bench slice)
 stages=("$@")
 [[ ${#stages[@]} -gt 0 ]] || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
@@ -99,6 +100,18 @@ run_train() {
         compare_losses "$out/on-gpu" "$out/on-cpu"
 }
 
+run_links() {
+    "$build/longspan" bench links --json --save "$out/this-gpu.yaml" >"$out/links.json" &&
+        python3 - "$out/links.json" <<'END'
+import json, sys
+for link in json.load(open(sys.argv[1]))["links"]:
+    if link["kind"] in ("copy", "kernel"):
+        rate = link["bytes_per_s"]
+        print(link["kind"], link["from"], link["to"], link.get("way") or link["traffic"],
+              "not measured: " + link["missing"] if rate is None else f"{rate / 1e9:.1f} GB/s")
+END
+}
+
 run_bench() {
     "$build/bench_cuda" | tee "$out/bench.json"
 }
@@ -139,7 +152,7 @@ stage() {
     esac
 }
 
-declare -A limits=([build]=150 [ops]=60 [sanitizer]=60 [train]=60 [bench]=60 [slice]=90)
+declare -A limits=([build]=130 [ops]=60 [sanitizer]=50 [train]=60 [links]=45 [bench]=50 [slice]=80)
 for stage in "${stages[@]}"; do
     stage "$stage" "${limits[$stage]}"
 done

@@ -135,6 +135,7 @@ int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
     ls_topology *topology;
 
     LS_TRY(ls_machine_open(from, hardware, &topology));
+    if (from == NULL) ls_topology_read_nccl(topology);
     const ls_status status = ls_topology_write(topology, json, file);
     ls_topology_free(topology);
     return status;
@@ -385,6 +386,7 @@ int longspan_report(const longspan_report_options *options, FILE *file)
                                       .n_runs = options->n_runs,
                                       .out = options->out,
                                       .export_dir = options->export_dir,
+                                      .tensorboard = options->tensorboard,
                                       .version = longspan_version()};
     return ls_report(&report, file);
 }

@@ -233,8 +233,9 @@ int longspan_tokenize(const char *prefix, const char *tokenizer, const char *con
 typedef struct longspan_report_options {
     const char *const *runs; /* [n_runs] run directories; others are held against the first */
     int n_runs;
-    const char *out;        /* folder for report.html and its charts; NULL: none */
-    const char *export_dir; /* folder for a data set; NULL: none */
+    const char *out;         /* folder for report.html and its charts; NULL: none */
+    const char *export_dir;  /* folder for a data set; NULL: none */
+    const char *tensorboard; /* folder for TensorBoard's event files; NULL: none */
 } longspan_report_options;
 
 /* Write a table of the runs to file, and what else is asked for. */

@@ -4,6 +4,7 @@
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fake_nvml.h"
 
@@ -21,6 +22,17 @@ typedef struct field {
     } value;
 } field;
 
+struct gpm_question {
+    unsigned version, n;
+    double *sample1, *sample2;
+    struct {
+        unsigned id;
+        int result;
+        double value;
+        char *texts[3];
+    } metrics[1];
+};
+
 API extern fake_nvml_script fake_nvml;
 API int nvmlInit_v2(void);
 API int nvmlShutdown(void);
@@ -31,6 +43,11 @@ API int nvmlDeviceGetName(void *device, char *name, unsigned bytes);
 API int nvmlDeviceGetClockInfo(void *device, int type, unsigned *mhz);
 API int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius);
 API int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *bits);
+API int nvmlGpmQueryDeviceSupport(void *device, unsigned answer[2]);
+API int nvmlGpmSampleAlloc(void **sample);
+API int nvmlGpmSampleFree(void *sample);
+API int nvmlGpmSampleGet(void *device, void *sample);
+API int nvmlGpmMetricsGet(struct gpm_question *question);
 API int nvmlDeviceGetFieldValues(void *device, int n, field *fields);
 
 fake_nvml_script fake_nvml = {.n_gpus = 1};
@@ -138,4 +155,44 @@ int nvmlDeviceGetFieldValues(void *device, int n, field *fields)
 {
     for (int i = 0; i < n; i++) fields[i].result = answer(&fields[i]);
     return device == NULL;
+}
+
+/* ---- performance monitoring: a sample is the time it was taken at ---------------------------- */
+
+int nvmlGpmQueryDeviceSupport(void *device, unsigned answer[2])
+{
+    answer[1] = (unsigned)fake_nvml.supports_gpm;
+    return device == NULL || answer[0] != 1;
+}
+
+int nvmlGpmSampleAlloc(void **sample)
+{
+    *sample = calloc(1, sizeof(double));
+    return *sample == NULL;
+}
+
+int nvmlGpmSampleFree(void *sample)
+{
+    free(sample);
+    return 0;
+}
+
+int nvmlGpmSampleGet(void *device, void *sample)
+{
+    *(double *)sample = fake_nvml.now_s;
+    return device == NULL;
+}
+
+int nvmlGpmMetricsGet(struct gpm_question *q)
+{
+    const double from = *q->sample1, to = *q->sample2;
+
+    if (q->version != 1 || q->n != 1 || to <= from) return 2;
+    const unsigned way = q->metrics[0].id - 102;
+    q->metrics[0].result = way < 2 ? 0 : NOT_SUPPORTED;
+    if (way < 2)
+        q->metrics[0].value = (waveform_joules(&fake_nvml.c2c[way], to) -
+                               waveform_joules(&fake_nvml.c2c[way], from)) /
+                              (to - from);
+    return 0;
 }

@@ -20,6 +20,8 @@ typedef struct fake_nvml_script {
     double period_s;                  /* how often power looks; 0: always */
     int stamps;                       /* whether values carry times */
     int broken;                       /* does not start */
+    int supports_gpm;                 /* of Hopper on */
+    waveform c2c[2];                  /* tx, rx: MiB/s */
 } fake_nvml_script;
 
 #endif

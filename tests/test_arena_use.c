@@ -127,6 +127,7 @@ static void check_placed_use(const ls_decoder_options *options, const ls_placeme
         .compute_threads = 1,
         .optimizer_threads = 1,
         .placement = placement,
+        .nvme_path = LS_BINARY_DIR,
         .calls = {[LS_CALL_BATCH] = fill_model_batch, [LS_CALL_LOSS] = collect_model_losses}};
     model_batch batch;
     model m = {.batch = &batch};
@@ -150,7 +151,15 @@ static void check_placed_use(const ls_decoder_options *options, const ls_placeme
     close_model(&m);
 }
 
-/* In host memory alone; then with device memory, weights resident, streamed and in place. */
+/* Classes from the remainders up to that one lie in a file. */
+static void place_in_file(ls_placement *placement, ls_tensor_class last)
+{
+    for (int class = LS_CLASS_LO; class <= (int)last; class ++)
+        placement->classes[class].place = LS_PLACE_NVME;
+}
+
+/* In host memory alone; then with device memory, weights resident, streamed and in place; with a
+ * file, with device memory and without. */
 static void check_use(const ls_decoder_options *options)
 {
     ls_topology *machine = calloc(1, sizeof *machine);
@@ -172,6 +181,11 @@ static void check_use(const ls_decoder_options *options)
         placement.tiled[class] = true;
         placement.tiles[class] = class - LS_CLASS_X;
     }
+    check_placed_use(options, &placement);
+    place_in_file(&placement, LS_CLASS_GRAD); /* of what can be cut the last may never leave */
+    check_placed_use(options, &placement);
+    ls_placement_host(&placement);
+    place_in_file(&placement, LS_CLASS_DKV);
     check_placed_use(options, &placement);
     free(machine);
 }

@@ -76,7 +76,7 @@ static void make_known(ls_bench_ops *bench)
         row(LS_OP_swiglu_forward, 0, LS_DTYPE_BF16, 0, 2),
     };
 
-    *bench = (ls_bench_ops){.repetitions = 3, .threads = 2, .n_rows = 7};
+    *bench = (ls_bench_ops){.ops = &ls_ops_cpu, .repetitions = 3, .threads = 2, .n_rows = 7};
     memcpy(bench->rows, rows, sizeof rows);
 }
 

@@ -4,26 +4,11 @@
  */
 #include "cli_test.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 
-#include "json.h"
+#include "json_test.h"
 
 #define SMALL "--bytes", "1MiB", "--quiet"
-
-static cJSON *parse(const char *text)
-{
-    cJSON *json = cJSON_Parse(text);
-    if (json == NULL) fail_msg("not JSON: %s", text);
-    return json;
-}
-
-static const cJSON *get(const cJSON *json, const char *path)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (item == NULL) fail_msg("no %s", path);
-    return item;
-}
 
 /* The first row with these texts under "kind" and another key. */
 static const cJSON *row_of(const cJSON *json, const char *kind, const char *key, const char *text)
@@ -38,13 +23,6 @@ static const cJSON *row_of(const cJSON *json, const char *kind, const char *key,
     }
     fail_msg("no %s row with %s %s", kind, key, text);
     return NULL;
-}
-
-static double number(const cJSON *row, const char *path)
-{
-    const cJSON *item = get(row, path);
-    if (!cJSON_IsNumber(item)) fail_msg("%s is no number", path);
-    return item->valuedouble;
 }
 
 static void test_document(void **state)

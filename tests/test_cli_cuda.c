@@ -7,9 +7,7 @@
 
 #include <math.h>
 
-#include <cjson/cJSON.h>
-
-#include "json.h"
+#include "json_test.h"
 
 enum { STEPS = 3 };
 
@@ -65,6 +63,44 @@ static void test_stop_and_resume(void **state)
     assert_same_run("gpu", "stopped", STEPS);
 }
 
+/* Copies and kernels by the streams that training uses; into a profile too. */
+static void test_bench_links(void **state)
+{
+    static const char *const kernels[][2] = {
+        {"read", "host0"}, {"write", "host0"}, {"add", "hbm0"}};
+    cJSON *json = parse(
+        RUN(0, "bench", "links", "--json", "--quiet", "--bytes", "1MiB", "--save", "this-gpu.yaml")
+            ->out);
+    int copies = 0, found = 0;
+    const cJSON *row;
+
+    (void)state;
+    cJSON_ArrayForEach(row, get(json, "links"))
+    {
+        const char *kind = get(row, "kind")->valuestring;
+        if (strcmp(kind, "memory") != 0 && strcmp(kind, "latency") != 0)
+            assert_true(number(row, "bytes_per_s") >= number(row, "bytes_per_s_min") &&
+                        number(row, "bytes_per_s_min") > 0);
+        copies += strcmp(kind, "copy") == 0;
+        if (strcmp(kind, "kernel") != 0) continue;
+        assert_true(found < 3);
+        assert_text(row, "from", "hbm0");
+        assert_text(row, "traffic", kernels[found][0]);
+        assert_text(row, "to", kernels[found++][1]);
+    }
+    assert_int_equal(copies, 3);
+    assert_int_equal(found, 3);
+    char *profile = need_bytes(at("this-gpu.yaml"), NULL);
+    for (const char *const *key =
+             (const char *const[]){"reverse_bytes_per_s", "both_bytes_per_s", "read_bytes_per_s",
+                                   "write_bytes_per_s", NULL};
+         *key != NULL; key++)
+        assert_non_null(strstr(strstr(profile, "\nlinks"), *key));
+    free(profile);
+    cJSON_Delete(json);
+    assert_non_null(strstr(RUN(0, "bench", "--bytes", "1MiB")->out, "kernels of the GPU"));
+}
+
 static int make_driver(void **state)
 {
     if (setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1) != 0) return -1;
@@ -76,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_trains_on_the_gpu),
         cmocka_unit_test(test_stop_and_resume),
+        cmocka_unit_test(test_bench_links),
     };
     return cmocka_run_group_tests(tests, make_driver, remove_scratch);
 }

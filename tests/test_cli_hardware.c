@@ -211,7 +211,7 @@ static void test_refusals(void **state)
     assert_says(RUN(2, "plan", "new.yaml", "--hardware", "emulated-gh200", "--set",
                     "memory.place={x: nvme}")
                     ->err,
-                "memory.place.x: nvme");
+                "memory.place.x: nvme, but hardware profile emulated-gh200 (");
     assert_false(is_there(at("none")));
 }
 

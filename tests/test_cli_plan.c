@@ -6,44 +6,15 @@
 
 #include "cli_test.h"
 
-#include <cjson/cJSON.h>
 #include <ctype.h>
 #include <sys/resource.h>
 
-#include "json.h"
+#include "json_test.h"
 #include "plan_text.h"
-
-static cJSON *parse(const char *text)
-{
-    cJSON *json = cJSON_Parse(text);
-    if (json == NULL) fail_msg("not JSON: %s", text);
-    return json;
-}
-
-/* A member that must be there, along "key.key". */
-static const cJSON *get(const cJSON *json, const char *path)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (item == NULL) fail_msg("no %s", path);
-    return item;
-}
-
-static double number(const cJSON *json, const char *path)
-{
-    const cJSON *item = get(json, path);
-    if (!cJSON_IsNumber(item)) fail_msg("%s is no number", path);
-    return item->valuedouble;
-}
 
 static void assert_number(const cJSON *json, const char *path, double value)
 {
     if (number(json, path) != value) fail_msg("%s is %.17g", path, number(json, path));
-}
-
-static void assert_text(const cJSON *json, const char *path, const char *text)
-{
-    assert_true(cJSON_IsString(get(json, path)));
-    assert_string_equal(get(json, path)->valuestring, text);
 }
 
 static double add_up(const cJSON *list, const char *key)

@@ -4,9 +4,7 @@
  */
 #include "cli_test.h"
 
-#include <cjson/cJSON.h>
-
-#include "json.h"
+#include "json_test.h"
 
 enum { STEPS = 4 };
 
@@ -65,20 +63,6 @@ static cJSON *plan(int code, const char *hardware, const char *save)
     cJSON *json = cJSON_Parse(done->out);
     if (json == NULL) fail_msg("not JSON: %s", done->out);
     return json;
-}
-
-static double number(const cJSON *json, const char *path)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (!cJSON_IsNumber(item)) fail_msg("no number %s", path);
-    return item->valuedouble;
-}
-
-static void assert_text(const cJSON *json, const char *path, const char *text)
-{
-    const cJSON *item = ls_json_find_path(json, path);
-    if (!cJSON_IsString(item)) fail_msg("no text %s", path);
-    assert_string_equal(item->valuestring, text);
 }
 
 static double peak_of(const char *hardware, const char *save, const char *place)

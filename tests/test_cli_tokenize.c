@@ -38,6 +38,20 @@ static void test_own_output_is_no_input(void **state)
     assert_same_file(at("own/p.bin"), at("own-elsewhere/p.bin"));
 }
 
+/* What a killed tokenize left behind is no text; a text whose name only looks so is. */
+static void test_half_written_output_is_no_input(void **state)
+{
+    (void)state;
+    put_corpus("killed", 2, 5);
+    RUN(0, "tokenize", "--out", "killed-alone/p", "killed");
+    put_text(at("killed/p.bin.tmp-4711"), "half of a shard");
+    put_text(at("killed/p.idx.tmp-4711"), "half of an index");
+    assert_says(RUN(0, "tokenize", "--out", "killed-all/p", "killed")->out, "2 documents");
+    assert_same_file(at("killed-all/p.bin"), at("killed-alone/p.bin"));
+    put_text(at("killed/notes.bin.tmp-x"), "a text");
+    assert_says(RUN(0, "tokenize", "--out", "killed-more/p", "killed")->out, "3 documents");
+}
+
 static void test_current_folder(void **state)
 {
     char line[512];
@@ -69,6 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_output_is_no_input),
+        cmocka_unit_test(test_half_written_output_is_no_input),
         cmocka_unit_test(test_current_folder),
         cmocka_unit_test(test_prefix_names_a_file),
     };

@@ -3,188 +3,9 @@
  * that lies in host memory: every weights mode, ring depth, save policy, order of micro-batches and
  * timing of the copies.
  *
- * "Device memory" is a second arena; both start as NaN, so what is read before it was copied shows.
+ * "Device memory" is a second arena (placement_run.h).
  */
-#include <stdatomic.h>
-#include <time.h>
-
-#include "model_test.h"
-#include "placement_test.h"
-
-enum { S = 24, SEQUENCES = 2, ACCUMULATE_MAX = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE_MAX };
-enum { STEPS = 3 };
-
-static int32_t tokens[ROWS], targets[ROWS];
-static int64_t positions[ROWS], doc_start[ROWS];
-static model_batch batch = {ROWS, tokens, targets, positions, doc_start};
-
-/* Two documents in every sequence; some rows without a label. */
-static void fill_batch_data(void)
-{
-    for (int64_t n = 0; n < ROWS; n++) {
-        const int64_t sequence = n / S * S, middle = sequence + S / 3;
-        tokens[n] = (int32_t)(ls_rng_u64(7, 1, (uint64_t)n) % V);
-        targets[n] = n % 5 == 3 ? -100 : (int32_t)(ls_rng_u64(7, 2, (uint64_t)n) % V);
-        doc_start[n] = n < middle ? sequence : middle;
-        positions[n] = n - doc_start[n];
-    }
-}
-
-typedef struct variant {
-    ls_dtype dtype;
-    bool save_o, save_qkv, tied;
-    int64_t accumulate, chunk, query_block, key_block, x_stride;
-    bool layer_major;
-    bool bf16_gradients;
-} variant;
-
-static ls_decoder_options make_options(const variant *v)
-{
-    return (ls_decoder_options){
-        .shape = {.V = V,
-                  .D = 16,
-                  .F = 24,
-                  .L = 4,
-                  .H = 2,
-                  .G = 1,
-                  .K = 8,
-                  .eps = 1e-5f,
-                  .tied = v->tied},
-        .dtype = v->dtype,
-        .S = S,
-        .sequences = SEQUENCES,
-        .accumulate = v->accumulate,
-        .layer_major = v->layer_major,
-        .chunk = v->chunk,
-        .query_block = v->query_block,
-        .key_block = v->key_block,
-        .loss_rows = 13,
-        .train = true,
-        .save_o = v->save_o,
-        .save_qkv = v->save_qkv,
-        .x_stride = v->x_stride,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f,
-        .gradients = v->bf16_gradients ? LS_DTYPE_BF16 : LS_DTYPE_F32,
-    };
-}
-
-/* ---- clocks that delay copies --------------------------------------------------------------- */
-
-typedef struct jitter {
-    uint64_t seed;
-    atomic_uint_fast64_t n;
-} jitter;
-
-static uint64_t jitter_now(void *context)
-{
-    (void)context;
-    return 0;
-}
-
-static void jitter_sleep(void *context, uint64_t ns)
-{
-    jitter *j = context;
-    const uint64_t draw = ls_rng_u64(j->seed, 3, atomic_fetch_add(&j->n, 1));
-    const struct timespec pause = {0, (long)(draw % 4 == 0 ? draw % 400000 : 0)};
-
-    (void)ns;
-    nanosleep(&pause, NULL);
-}
-
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-typedef struct outcome {
-    double losses[STEPS + 1]; /* of the steps, then of an evaluation */
-    uint64_t state;           /* of all weights, moments and remainders */
-    uint64_t hbm_bytes;
-} outcome;
-
-static uint64_t hash_state(const model *m)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {
-        const ls_param *p = &m->instance.decoder.params[i];
-        const int32_t own[] = {p->weight, p->lo, p->m, p->v};
-        for (size_t k = 0; k < sizeof own / sizeof own[0]; k++) {
-            if (own[k] < 0) continue;
-            const uint8_t *at = ls_instance_tensor(&m->instance, own[k]);
-            const uint64_t n = ls_tensor_bytes(&m->instance.decoder.tape.tensors[own[k]]);
-            for (uint64_t b = 0; b < n; b++) hash = (hash ^ at[b]) * 0x100000001b3u;
-        }
-    }
-    return hash;
-}
-
-/* Train without a pause between the segments, save meanwhile, evaluate, drain. */
-static void run(const variant *v, const ls_placement *placement, uint64_t seed, outcome *out)
-{
-    jitter j = {seed, 0};
-    const ls_device_clock clock = {jitter_now, jitter_sleep, &j};
-    const ls_instance_options how = {.compute_threads = 1,
-                                     .optimizer_threads = 1,
-                                     .placement = placement,
-                                     .in_bytes_per_s = seed != 0 ? 1e9 : 0.0,
-                                     .out_bytes_per_s = seed != 0 ? 1e9 : 0.0,
-                                     .clock = &clock};
-    const ls_decoder_options options = make_options(v);
-    model m;
-
-    batch.rows = S * SEQUENCES * v->accumulate;
-    open_model_as(&m, &options, &batch, 10000.0, &how);
-    ls_weights_random(&m.instance, 5, 0.1);
-    assert_int_equal(ls_instance_fill_copies(&m.instance), LS_OK);
-    m.control->lr = 1e-2;
-    for (int step = 0; step < STEPS; step++) {
-        if (step != 1) ls_loss_stats_reset(&m.losses);
-        const ls_segment_kind segment = step == 1 ? LS_SEGMENT_STEP_SAVE : LS_SEGMENT_STEP;
-        assert_int_equal(ls_instance_submit(&m.instance, segment, &m), LS_OK);
-        if (step == 0) continue; /* the next one overlaps its updates, and adds to its losses */
-        assert_int_equal(ls_instance_sync(&m.instance), LS_OK);
-        out->losses[step] = ls_loss_stats_mean(&m.losses);
-    }
-    ls_loss_stats_reset(&m.losses);
-    assert_int_equal(ls_instance_run(&m.instance, LS_SEGMENT_EVAL, &m), LS_OK);
-    out->losses[0] = 0.0;
-    out->losses[STEPS] = ls_loss_stats_mean(&m.losses);
-    assert_int_equal(ls_instance_run(&m.instance, LS_SEGMENT_DRAIN, &m), LS_OK);
-    out->state = hash_state(&m);
-    out->hbm_bytes = ls_plan_place_bytes(&m.instance.plan, LS_PLACE_HBM);
-    close_model(&m);
-}
-
-static void assert_same(const outcome *a, const outcome *b)
-{
-    assert_memory_equal(a->losses, b->losses, sizeof a->losses);
-    assert_int_equal(a->state, b->state);
-}
-
-/* Blocks that fit each other, so that every class can be cut into tiles. */
-static const variant tiled_variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 8, 16, 16, 1, false, false},
-    {LS_DTYPE_F32, true, false, true, 2, 4, 12, 8, 2, false,
-     false}, /* ragged ends: 48 = 4 x 12; o+x/2 */
-    {LS_DTYPE_BF16, false, false, false, 2, 10, 20, 10, 1, false,
-     false}, /* 48 rows: the last chunk has 8 */
-    {LS_DTYPE_BF16, true, false, true, 2, 8, 24, 16, 2, true, false},
-    {LS_DTYPE_F32, false, false, false, 1, 8, 8, 24, 3, false, false},
-};
-
-static const variant variants[] = {
-    {LS_DTYPE_BF16, true, true, false, 1, 10, 20, 0, 1, false, false}, /* everything saved */
-    {LS_DTYPE_BF16, true, false, true, 2, 48, 48, 0, 3, false,
-     false}, /* one block; tied; accumulated; o+x/3 */
-    {LS_DTYPE_F32, false, false, false, 2, 7, 17, 11, 1, false,
-     false}, /* ragged; nothing saved but x */
-    {LS_DTYPE_F32, true, false, true, 1, 16, 16, 16, 2, false, false}, /* o+x/2 */
-    {LS_DTYPE_F32, false, false, false, 1, 16, 24, 16, 4, false, false},
-    {LS_DTYPE_F32, false, false, true, 2, 16, 24, 16, 3, true, false}, /* layer by layer */
-    {LS_DTYPE_BF16, true, false, false, 2, 16, 48, 0, 1, false, true},
-    {LS_DTYPE_BF16, false, false, true, 2, 16, 48, 0, 2, true, true},
-};
+#include "placement_run.h"
 
 static void every_mode_gives_the_same_bits(void **state)
 {
@@ -336,11 +157,24 @@ static void senseless_wishes_are_refused(void **state)
     refuse(machine, &(ls_placement_wish){.ring_slots = 65}, LS_ERR_INVALID, "2 to 64");
     refuse(machine, &(ls_placement_wish){.place_given[LS_CLASS_M] = true, .places = {0}},
            LS_ERR_INVALID, "memory.place.m: hbm");
-    refuse(
-        machine,
-        &(ls_placement_wish){.place_given[LS_CLASS_M] = true, .places[LS_CLASS_M] = LS_PLACE_NVME},
-        LS_ERR_UNSUPPORTED, "memory.place.m: nvme");
     free(machine);
+}
+
+static void scratch_and_weights_lie_in_no_file(void **state)
+{
+    static const ls_tensor_class classes[] = {LS_CLASS_WEIGHTS, LS_CLASS_CHUNK, LS_CLASS_LOGITS,
+                                              LS_CLASS_BATCH, LS_CLASS_STAGING};
+    char text[64];
+
+    (void)state;
+    for (size_t c = 0; c < sizeof classes / sizeof classes[0]; c++) {
+        ls_placement_wish wish = {.weights_given = false};
+        wish.place_given[classes[c]] = true;
+        wish.places[classes[c]] = LS_PLACE_NVME;
+        snprintf(text, sizeof text, "memory.place.%s: nvme, but ", ls_class_name(classes[c]));
+        refuse(NULL, &wish, LS_ERR_INVALID, text);
+        assert_non_null(strstr(ls_error(), "allowed: hbm, host"));
+    }
 }
 
 static void every_class_has_a_reason(void **state)
@@ -372,6 +206,7 @@ int main(void)
         cmocka_unit_test(every_class_may_be_moved),
         cmocka_unit_test(layers_may_be_moved),
         cmocka_unit_test(senseless_wishes_are_refused),
+        cmocka_unit_test(scratch_and_weights_lie_in_no_file),
         cmocka_unit_test(every_class_has_a_reason),
     };
 

@@ -213,6 +213,48 @@ static void test_states_and_limits(void **state)
     ls_meters_close(&m);
 }
 
+static const ls_sensor *find_sensor(const ls_meters *m, const char *id)
+{
+    for (int s = 0; s < m->n_sensors; s++)
+        if (strcmp(m->sensors[s].id, id) == 0) return &m->sensors[s];
+    return NULL;
+}
+
+/* Bytes over C2C: the mean since the look before, both ways of one pair of samples. */
+static void test_c2c(void **state)
+{
+    static ls_meters m;
+    ls_reading tx = {.ok = false}, rx = {.ok = false};
+
+    (void)state;
+    make_gh200();
+    script->supports_gpm = 1;
+    script->c2c[0] = (waveform){WAVE_RAMP, 1000.0, 9000.0, 10.0};
+    script->c2c[1] = (waveform){WAVE_CONSTANT, 350000.0, 0.0, 0.0};
+    script->now_s = 10.0;
+    ls_meters_open(&(ls_meter_options){root, FAKE_NVML}, &m);
+    const ls_sensor *out = find_sensor(&m, "nvml0.c2c_tx"), *in = find_sensor(&m, "nvml0.c2c_rx");
+    assert_true(out != NULL && in != NULL && strcmp(out->unit, "KiB/s") == 0);
+    assert_false(out->read(out, &tx)); /* one sample tells nothing */
+    assert_false(in->read(in, &rx));
+    script->now_s = 12.5; /* a quarter of the ramp */
+    assert_true(out->read(out, &tx) && in->read(in, &rx));
+    assert_int_equal(tx.raw, 2000 * 1024);
+    assert_int_equal(rx.raw, INT64_C(350000) * 1024);
+    script->now_s = 15.0;
+    assert_true(out->read(out, &tx) && in->read(in, &rx));
+    assert_int_equal(tx.raw, 4000 * 1024);
+    ls_meters_close(&m);
+
+    script->supports_gpm = 0; /* before Hopper */
+    ls_meters_open(&(ls_meter_options){root, FAKE_NVML}, &m);
+    assert_null(find_sensor(&m, "nvml0.c2c_tx"));
+    bool said = false;
+    for (int i = 0; i < m.n_missing; i++) said |= strcmp(m.missing[i].what, "nvml0.c2c_tx") == 0;
+    assert_true(said);
+    ls_meters_close(&m);
+}
+
 /* ---- the thread ---------------------------------------------------------------------------- */
 
 #define PACKAGE "/sys/class/powercap/intel-rapl:0"
@@ -304,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_counter_reset),
         cmocka_unit_test(test_library_that_does_not_start),
         cmocka_unit_test(test_states_and_limits),
+        cmocka_unit_test(test_c2c),
         cmocka_unit_test(test_a_hanging_sensor_holds_nothing_up),
         cmocka_unit_test(test_a_sensor_that_hangs_at_once),
     };

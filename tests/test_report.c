@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "chart.h"
+#include "crc32c.h"
 #include "meter.h"
 #include "report.h"
 #include "statistics.h"
@@ -95,7 +96,7 @@ static const char run_json[] =
     "{\"schema\":1,\"version\":\"0.1.0\",\"started\":\"2026-01-02T03:04:05Z\",\"hardware\":\"cpu\","
     "\"machine\":{\"cpu\":\"A <fast> CPU, \\\"really\\\"\",\"cores\":72,\"memory_bytes\":5e11},"
     "\"model\":{\"parameters\":1000,\"config\":{\"model_type\":\"llama\"}},"
-    "\"config\":{\"precision\":\"bf16\"},"
+    "\"config\":{\"precision\":\"bf16\"},\"link\":{\"copy_in_bytes_per_s\":5e10},"
     "\"missing\":{\"energy_j.gpu\":\"no driver & no <card>\"},"
     "\"power\":{\"samples_hz\":10,\"sensors\":["
     "{\"id\":\"rapl.package-0\",\"kind\":\"energy\",\"rail\":\"cpu\",\"method\":\"counter\","
@@ -107,17 +108,17 @@ static const char run_json[] =
 
 static void put_step(FILE *f, int step, double seconds, double watts)
 {
-    fprintf(
-        f,
-        "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
-        "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
-        "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
-        "\"host\":0.01},\"bytes\":{\"copy_in\":null},\"peak_bytes\":{\"hbm\":null,\"host\":5e9},"
-        "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
-        "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
-        "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
-        step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
-        watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
+    fprintf(f,
+            "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
+            "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
+            "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
+            "\"copy_in\":%.6g,\"host\":0.01},\"bytes\":{\"copy_in\":%.6g},\"peak_bytes\":{\"hbm\":"
+            "null,\"host\":5e9},"
+            "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
+            "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
+            "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
+            step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
+            0.1 * seconds, 4e9 * seconds, watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
 }
 
 static void put_power(const char *folder)
@@ -193,6 +194,10 @@ static void test_table(void **state)
     assert_has(printed, " -23.1% (+-");
     assert_has(printed, " +30.0% (+-");
     assert_has(printed, "never add"); /* rails */
+    assert_has(printed, "copies in, GB/s                        40");
+    assert_has(printed,
+               "  of the link's                       0.8"); /* 50 GB/s, the profile says */
+    assert_null(strstr(printed, "copies out"));
 }
 
 static char *read_text(const char *path)
@@ -404,6 +409,150 @@ static void test_data_set(void **state)
     free(set);
 }
 
+/* ---- event files ---------------------------------------------------------------------------- */
+
+typedef struct scalar {
+    double time_s;
+    int64_t step;
+    char tag[80];
+    float value;
+} scalar;
+
+static uint64_t read_little(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes; i-- > 0;) value = value << 8 | at[i];
+    return value;
+}
+
+static uint64_t read_varint(const unsigned char **at)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        const unsigned char byte = *(*at)++;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) return value;
+    }
+}
+
+/* Fields of an Event, a Summary and its Value by the keys of their .proto files: number x 8 + wire
+ * type.  Lengths of what lies within are entered, not skipped. */
+static void read_event(const unsigned char *at, const unsigned char *end, scalar *s)
+{
+    bool inside = false; /* a Summary's Value */
+
+    while (at < end) {
+        const uint64_t key = read_varint(&at);
+        uint64_t n = 0;
+        switch (key) {
+        case 0x09: /* wall_time, double */
+            n = read_little(at, 8);
+            memcpy(&s->time_s, &n, sizeof n);
+            at += 8;
+            break;
+        case 0x10: s->step = (int64_t)read_varint(&at); break;
+        case 0x1a: /* file_version */
+            n = read_varint(&at);
+            snprintf(s->tag, sizeof s->tag, "%.*s", (int)n, (const char *)at);
+            at += n;
+            break;
+        case 0x2a: /* summary */ assert_true(read_varint(&at) == (uint64_t)(end - at)); break;
+        case 0x0a: /* its value; in that, the tag */
+            n = read_varint(&at);
+            if (!inside) {
+                assert_true(n == (uint64_t)(end - at));
+                inside = true;
+                break;
+            }
+            snprintf(s->tag, sizeof s->tag, "%.*s", (int)n, (const char *)at);
+            at += n;
+            break;
+        case 0x15: { /* simple_value, float */
+            const uint32_t bits = (uint32_t)read_little(at, 4);
+            memcpy(&s->value, &bits, sizeof bits);
+            at += 4;
+            break;
+        }
+        default: fail_msg("key 0x%llx", (unsigned long long)key);
+        }
+    }
+    assert_true(at == end);
+}
+
+static uint32_t mask(uint32_t crc)
+{
+    return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
+}
+
+/* All records of a file; how many. */
+static int read_events(const char *path, scalar *scalars, int most)
+{
+    static unsigned char data[1 << 18];
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    const size_t bytes = fread(data, 1, sizeof data, f);
+    fclose(f);
+    assert_true(bytes < sizeof data);
+    const unsigned char *at = data, *end = data + bytes;
+    int n = 0;
+
+    while (at < end) {
+        const uint64_t length = read_little(at, 8);
+        assert_true((uint64_t)(end - at) >= 16 + length && n < most);
+        assert_int_equal(read_little(at + 8, 4), mask(ls_crc32c_table(0, at, 8)));
+        assert_int_equal(read_little(at + 12 + length, 4),
+                         mask(ls_crc32c_table(0, at + 12, length)));
+        scalars[n] = (scalar){.step = -1};
+        read_event(at + 12, at + 12 + length, &scalars[n++]);
+        at += 16 + length;
+    }
+    return n;
+}
+
+static void assert_scalar(const scalar *scalars, int n, int64_t step, const char *tag, double value)
+{
+    for (int i = 0; i < n; i++)
+        if (scalars[i].step == step && strcmp(scalars[i].tag, tag) == 0) {
+            assert_true(scalars[i].value == (float)value);
+            return;
+        }
+    fail_msg("no %s of step %lld", tag, (long long)step);
+}
+
+static void test_tensorboard(void **state)
+{
+    static scalar scalars[2000];
+    const char *const run = make_run("board", 40, 1.0);
+    char *folder = strdup(at("events"));
+    const char *const twice[] = {run, run};
+    const ls_report_options options = {
+        .runs = twice, .n_runs = 2, .tensorboard = folder, .version = "0.1.0"};
+    FILE *f = fmemopen(printed, sizeof printed, "w");
+
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(ls_report(&options, f), LS_OK);
+    fclose(f);
+    assert_has(printed, "tensorboard --logdir");
+    const int n =
+        read_events(at("events/board/events.out.tfevents.1767323045.longspan.0"), scalars, 2000);
+    assert_string_equal(scalars[0].tag, "brain.Event:2");
+    assert_true(scalars[0].time_s == 1767323045.0);                      /* 2026-01-02T03:04:05Z */
+    assert_scalar(scalars, n, 7, "loss/train", strtod("2.85714", NULL)); /* as recorded: %g */
+    assert_scalar(scalars, n, 7, "loss/lr", 0.001);
+    assert_scalar(scalars, n, 40, "loss/held_out", 2.5);
+    assert_scalar(scalars, n, 40, "memory/host_bytes", 5e9);
+    for (int i = 1; i < n; i++) {
+        assert_true(scalars[i].time_s >= scalars[i - 1].time_s);
+        assert_true(strstr(scalars[i].tag, "mfu") == NULL); /* not measured */
+    }
+    assert_true(scalars[n - 1].time_s > scalars[0].time_s + 1.0);
+    assert_int_equal(
+        read_events(at("events/board-2/events.out.tfevents.1767323045.longspan.0"), scalars, 2000),
+        n);
+    free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_torn_and_damaged),
         cmocka_unit_test(test_record_alone),
         cmocka_unit_test(test_data_set),
+        cmocka_unit_test(test_tensorboard),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
 }

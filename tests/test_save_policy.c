@@ -162,8 +162,8 @@ static void refusals_name_place_value_and_what_is_allowed(void **state)
 
          "r.yaml:8: memory.save[1].layers: 3-5 names layers of memory.save[0] (0-3) again; "
          "allowed: each layer once"},
-        {"memory: {save: [{layers: 1, policy: x, place: nvme}]}\n",
-         "memory.save[0].place: 'nvme' is not known; allowed: hbm, host"},
+        {"memory: {save: [{layers: 1, policy: x, place: disk}]}\n",
+         "memory.save[0].place: 'disk' is not known; allowed: hbm, host, nvme"},
     };
 
     (void)state;

@@ -49,17 +49,24 @@ static void add_efficiency(ls_unit *unit, const char *op, const char *shape, dou
 
 static double both_ways = 75; /* bytes/s of the link */
 
-/* A GPU of 1000 FLOP/s, HBM of 500 bytes/s, host memory of 100, a link of 50 in, 25 out. */
+/* A GPU of 1000 FLOP/s, HBM of 500 bytes/s, host memory of 100, a link of 50 in, 25 out, a disk of
+ * 10 in, 5 out, 12 both ways. */
 static ls_topology *make_machine(void)
 {
     ls_topology *t = calloc(1, sizeof *t);
     assert_non_null(t);
-    t->n_places = 2;
+    t->n_places = 3;
+    t->places[2] = (ls_place){.kind = LS_PLACE_NVME, .name = "nvme"};
     t->places[0] =
         (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0", .read_bytes_per_s = figure(500)};
     t->places[1] = (ls_place){
         .kind = LS_PLACE_HOST, .name = "host0", .numa_node = 0, .read_bytes_per_s = figure(100)};
-    t->n_links = 1;
+    t->n_links = 2;
+    t->links[1] = (ls_link){.from = "nvme",
+                            .to = "host0",
+                            .bytes_per_s = figure(10),
+                            .reverse_bytes_per_s = figure(5),
+                            .both_bytes_per_s = figure(12)};
     t->links[0] = (ls_link){.from = "host0",
                             .to = "hbm0",
                             .bytes_per_s = figure(50),
@@ -140,13 +147,37 @@ static void test_unknown(void **state)
     free(machine);
 }
 
+/* The rate of a disk is wanted by plans that have a file alone. */
+static void test_unknown_disk(void **state)
+{
+    ls_plan_arena arenas[] = {{.place = LS_PLACE_HOST, .bytes = 1}, {.place = LS_PLACE_NVME}};
+    const ls_plan plan = {.arenas = arenas, .n_arenas = 2};
+    ls_topology *machine = make_machine();
+    ls_cost_model model = make_model(machine);
+
+    (void)state;
+    arenas[1].bytes = 1;
+    ls_cost_model_fit(&model, &plan);
+    assert_string_equal(model.why_unknown, "");
+    machine->links[1].bytes_per_s.source = LS_SOURCE_UNKNOWN;
+    model = make_model(machine);
+    arenas[1].bytes = 0;
+    ls_cost_model_fit(&model, &plan);
+    assert_string_equal(model.why_unknown, "");
+    arenas[1].bytes = 1;
+    ls_cost_model_fit(&model, &plan);
+    assert_string_equal(model.why_unknown,
+                        "nvme: bytes_per_s of the link to host memory is not known");
+    free(machine);
+}
+
 /* ---- plans by hand ------------------------------------------------------------------------- */
 
-enum { HBM_ARENA, HOST_ARENA };
+enum { HBM_ARENA, HOST_ARENA, NVME_ARENA };
 
 typedef struct hand_plan {
     ls_plan plan;
-    ls_plan_arena arenas[2];
+    ls_plan_arena arenas[3];
     ls_step steps[8];
     ls_step_operand operands[16];
     ls_op_args args[8];
@@ -156,14 +187,15 @@ typedef struct hand_plan {
 
 static void start(hand_plan *h)
 {
-    *h = (hand_plan){.arenas = {{.place = LS_PLACE_HBM}, {.place = LS_PLACE_HOST}}};
+    *h = (hand_plan){
+        .arenas = {{.place = LS_PLACE_HBM}, {.place = LS_PLACE_HOST}, {.place = LS_PLACE_NVME}}};
     h->plan.arenas = h->arenas;
     h->plan.steps = h->steps;
     h->plan.operands = h->operands;
     h->plan.args = h->args;
     h->plan.waits = h->waits;
     h->plan.carries = h->carries;
-    h->plan.n_arenas = 2;
+    h->plan.n_arenas = 3;
 }
 
 /* Append a step; wait >= 0: for that step, < -1: for carry -2 - wait, -1: for none. */
@@ -217,6 +249,15 @@ static ls_step *add_update(hand_plan *h, uint64_t bytes, int64_t wait)
     ls_step *step = add(h, LS_LANE_HOST, LS_CALL_OP, LS_OP_adamw, wait);
     touch(h, step, HOST_ARENA, bytes);
     return step;
+}
+
+/* A copy between device memory and a file. */
+static void add_file_copy(hand_plan *h, ls_lane lane, uint64_t bytes, int64_t wait)
+{
+    ls_step *step = add(h, lane, LS_CALL_COPY, LS_OP_zero, wait);
+    touch(h, step, HBM_ARENA, bytes);
+    touch(h, step, NVME_ARENA, bytes);
+    if (lane == LS_LANE_COPY_OUT) h->operands[h->plan.n_operands - 1].access = LS_ACCESS_WRITE;
 }
 
 /* A step waits for what `end` did in the repetition before. */
@@ -277,6 +318,41 @@ static void test_overlap(void **state)
     s = simulate(&h);
     assert_near(s.step_s, 14);
     assert_near(s.lower_bound_s, 8);
+}
+
+/* From a file 10 bytes/s, to it 5, both ways 12; host memory is passed twice. */
+static void test_file(void **state)
+{
+    hand_plan h;
+
+    (void)state;
+    start(&h);
+    add_file_copy(&h, LS_LANE_COPY_IN, 100, -1);
+    ls_simulation s = simulate(&h);
+    assert_near(s.step_s, 10);
+    assert_near(s.resource_s[LS_RESOURCE_NVME_IN], 10);
+    assert_near(s.resource_s[LS_RESOURCE_NVME_OUT], 0);
+    assert_near(s.resource_s[LS_RESOURCE_HOST], 2.0 * 100 / 100);
+    assert_near(s.resource_s[LS_RESOURCE_LINK_IN], 2);
+    start(&h);
+    add_file_copy(&h, LS_LANE_COPY_OUT, 100, -1);
+    s = simulate(&h);
+    assert_near(s.step_s, 20);
+    assert_near(s.resource_s[LS_RESOURCE_NVME_OUT], 20);
+    start(&h); /* 10 + 5 are wanted of 12: 0.8 of full speed for 12.5 s, then 50 of 100 alone */
+    add_file_copy(&h, LS_LANE_COPY_IN, 100, -1);
+    add_file_copy(&h, LS_LANE_COPY_OUT, 100, -1);
+    wait_for_step_before(&h, 0, 1);
+    assert_near(simulate(&h).first_s, 12.5 + 10);
+    start(&h); /* moments of the optimizer: what it reads and writes */
+    ls_step *update = add_update(&h, 100, -1);
+    touch(&h, update, NVME_ARENA, 30);
+    h.operands[h.plan.n_operands - 1].access = LS_ACCESS_READ_WRITE;
+    s = simulate(&h);
+    assert_near(s.step_s, 6); /* 30 out at 5; host: (100 + 60) / 100 */
+    assert_near(s.resource_s[LS_RESOURCE_NVME_IN], 3);
+    assert_near(s.resource_s[LS_RESOURCE_NVME], 5);
+    assert_near(s.resource_s[LS_RESOURCE_HOST], (100 + 2 * 60) / 100.0);
 }
 
 /* Both ways at once want 75 bytes/s of a link that has 60; then the rest goes alone. */
@@ -542,9 +618,11 @@ int main(void)
         cmocka_unit_test(test_updates_hide_behind_forward),
         cmocka_unit_test(test_model_of_machine),
         cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_unknown_disk),
         cmocka_unit_test(test_single_lane),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_link_shared),
+        cmocka_unit_test(test_file),
         cmocka_unit_test(test_host_memory_shared),
         cmocka_unit_test(test_laws),
     };

@@ -439,6 +439,28 @@ static void test_hidden_memory(void **state)
     ls_topology_free(t);
 }
 
+/* The release with the mended proxy, and the one before; elsewhere than on aarch64 both are fine.
+ */
+static void test_nccl(void **state)
+{
+    static const char *const versions[] = {"2.29.2", "2.29.3", ""};
+    ls_topology *t;
+
+    (void)state;
+    unpack_machine("gh200-480gb-numa", at("nccl"));
+    assert_int_equal(ls_topology_discover(at("nccl"), &t), LS_OK);
+    for (int grace = 1; grace >= 0; grace--) {
+        snprintf(t->system.architecture, sizeof t->system.architecture, "%s",
+                 grace ? "aarch64" : "x86_64");
+        for (int v = 0; v < 3; v++) {
+            snprintf(t->system.nccl, sizeof t->system.nccl, "%s", versions[v]);
+            ls_topology_advise(t);
+            assert_int_equal(advises(t, "nccl"), grace && v == 0);
+        }
+    }
+    ls_topology_free(t);
+}
+
 static void test_no_driver(void **state)
 {
     unpack_machine("x86-h200-pcie", at("bare"));
@@ -554,10 +576,10 @@ int main(void)
         cmocka_unit_test(test_unknown_host),  cmocka_unit_test(test_laptop),
         cmocka_unit_test(test_container),     cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_hbm_offline),   cmocka_unit_test(test_ats_off),
-        cmocka_unit_test(test_hidden_memory), cmocka_unit_test(test_no_driver),
-        cmocka_unit_test(test_facts_differ),  cmocka_unit_test(test_cgroup_v1),
-        cmocka_unit_test(test_xml_gh200),     cmocka_unit_test(test_xml_x86),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hidden_memory), cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_no_driver),     cmocka_unit_test(test_facts_differ),
+        cmocka_unit_test(test_cgroup_v1),     cmocka_unit_test(test_xml_gh200),
+        cmocka_unit_test(test_xml_x86),       cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -159,6 +159,19 @@ static void advise_driver(ls_topology *t)
     advise(t, "driver", true, "an NVIDIA GPU is there, but its kernel driver is not loaded");
 }
 
+/* Its proxy thread loses work on CPUs with a weak memory order (NVIDIA/nccl issue 2353). */
+static void advise_nccl(ls_topology *t)
+{
+    int major = 0, minor = 0, patch = 0;
+
+    if (strcmp(t->system.architecture, "aarch64") != 0) return;
+    if (sscanf(t->system.nccl, "%d.%d.%d", &major, &minor, &patch) != 3) return;
+    if (10000 * major + 100 * minor + patch >= 22903) return;
+    advise(t, "nccl", false,
+           "NCCL %s may hang without an error between nodes on aarch64; install 2.29.3 or later",
+           t->system.nccl);
+}
+
 void ls_topology_advise(ls_topology *t)
 {
     t->n_advice = 0;
@@ -169,4 +182,5 @@ void ls_topology_advise(ls_topology *t)
     advise_kernel(t);
     advise_limits(t);
     advise_meters(t);
+    advise_nccl(t);
 }

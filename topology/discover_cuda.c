@@ -1,7 +1,7 @@
 /*
- * discover_cuda.c - what libcuda and NVML tell of this machine's GPUs.
+ * discover_cuda.c - what libcuda and NVML tell of this machine's GPUs; and which NCCL it has.
  *
- * Both are loaded at run time, so that one program runs with and without a driver.  No context is
+ * All are loaded at run time, so that one program runs with and without a driver.  No context is
  * made: that takes seconds and hundreds of megabytes.  The few declarations needed stand here: the
  * plain toolkit has no nvml.h.  CUDA's word on the nearest host node replaces hwloc's and sysfs's.
  */
@@ -231,7 +231,26 @@ static ls_status ask_nvml(void *library, ls_topology *t)
     return status;
 }
 
-/* ---- both ----------------------------------------------------------------------------------- */
+/* ---- NCCL ----------------------------------------------------------------------------------- */
+
+/* 2.29.3 is 22903; before 2.9 it was 2.8.4 = 2804. */
+void ls_topology_read_nccl(ls_topology *t)
+{
+    int (*get_version)(int *version), version = 0;
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL) return;
+    if (find(library, "ncclGetVersion", &get_version, sizeof get_version) &&
+        get_version(&version) == 0) {
+        const int major = version < 10000 ? 1000 : 10000;
+        snprintf(t->system.nccl, sizeof t->system.nccl, "%d.%d.%d", version / major,
+                 version % major / 100, version % 100);
+    }
+    dlclose(library);
+    ls_topology_advise(t);
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
 
 static ls_status ask_library(const char *what, const char *file, ls_topology *t,
                              ls_status (*read)(void *library, ls_topology *t))

@@ -163,15 +163,30 @@ static void cut_classes(const ls_placement_wish *wish, ls_placement *p)
     cut_class(p, LS_CLASS_DKV);
 }
 
+/* A disk is for what rests between uses: kernels of a device read nothing there in place. */
+static ls_status check_nvme(ls_tensor_class class)
+{
+    static const char *const why_not[LS_CLASS_COUNT] = {
+        [LS_CLASS_WEIGHTS] = "kernels read norms, and rows of embeddings, where weights lie",
+        [LS_CLASS_CHUNK] = "it is at work all the time",
+        [LS_CLASS_LOGITS] = "it is at work all the time",
+        [LS_CLASS_BATCH] = "kernels read it where it lies",
+        [LS_CLASS_STAGING] = "it is at work all the time",
+    };
+
+    if (why_not[class] == NULL) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID, "memory.place.%s: nvme, but %s; allowed: hbm, host",
+                   ls_class_name(class), why_not[class]);
+}
+
 static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class class, ls_placement *p)
 {
     const ls_place_kind place = wish->places[class];
     const char *name = ls_class_name(class);
 
-    if (!wish->place_given[class] || class == LS_CLASS_WEIGHTS) return LS_OK;
-    if (place == LS_PLACE_NVME)
-        return LS_FAIL(LS_ERR_UNSUPPORTED,
-                       "memory.place.%s: nvme is not in this version; allowed: hbm, host", name);
+    if (!wish->place_given[class]) return LS_OK;
+    if (place == LS_PLACE_NVME) LS_TRY(check_nvme(class));
+    if (class == LS_CLASS_WEIGHTS) return LS_OK;
     if (place == LS_PLACE_HBM && !p->has_device)
         return LS_FAIL(
             LS_ERR_INVALID,
@@ -180,9 +195,11 @@ static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class clas
         return LS_FAIL(LS_ERR_INVALID,
                        "memory.place.%s: hbm, but the host itself works on it; allowed: host",
                        name);
-    if (place == LS_PLACE_HOST && p->has_device && may_be_cut(class)) {
+    if (place != LS_PLACE_HBM && p->has_device && may_be_cut(class)) {
         set(p, class, place, LS_MODE_STREAM, "memory.place asks for it: passes in blocks of rows");
         p->tiled[class] = true;
+    } else if (place == LS_PLACE_NVME) {
+        set(p, class, place, p->classes[class].mode, "memory.place asks for it");
     } else if (place != p->classes[class].place) {
         set(p, class, place, LS_MODE_DIRECT, "memory.place asks for it");
         p->tiled[class] = false;
@@ -203,19 +220,25 @@ static ls_status apply_layers(const ls_placement_wish *wish, ls_placement *p)
     return LS_OK;
 }
 
+#define ASKED "memory.save asks for it"
+
 const ls_class_placement *ls_placement_of(const ls_placement *placement, ls_tensor_class class,
                                           int32_t layer)
 {
-    static const ls_class_placement stay = {LS_PLACE_HBM, LS_MODE_DIRECT,
-                                            "memory.save asks for it"};
-    static const ls_class_placement leave = {LS_PLACE_HOST, LS_MODE_STREAM,
-                                             "memory.save asks for it"};
+    static const ls_class_placement of_layers[2][LS_PLACE_COUNT] = {
+        {[LS_PLACE_HBM] = {LS_PLACE_HBM, LS_MODE_DIRECT, ASKED},
+         [LS_PLACE_HOST] = {LS_PLACE_HOST, LS_MODE_DIRECT, ASKED},
+         [LS_PLACE_NVME] = {LS_PLACE_NVME, LS_MODE_DIRECT, ASKED}},
+        {[LS_PLACE_HBM] = {LS_PLACE_HBM, LS_MODE_DIRECT, ASKED},
+         [LS_PLACE_HOST] = {LS_PLACE_HOST, LS_MODE_STREAM, ASKED},
+         [LS_PLACE_NVME] = {LS_PLACE_NVME, LS_MODE_STREAM, ASKED}},
+    };
     const bool saved = class == LS_CLASS_X || class == LS_CLASS_O || class == LS_CLASS_KV;
 
-    for (int32_t i = 0; i < placement->n_layers && saved && placement->has_device; i++) {
+    for (int32_t i = 0; i < placement->n_layers && saved; i++) {
         const ls_layer_place *range = &placement->layers[i];
         if (layer < range->first || layer > range->last) continue;
-        return range->place == LS_PLACE_HBM ? &stay : &leave;
+        return &of_layers[placement->has_device][range->place];
     }
     return &placement->classes[class];
 }

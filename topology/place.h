@@ -9,6 +9,10 @@
  *   host   direct    every unit reads and writes it in host memory, where it lies
  *   host   stream    it lives in host memory and passes through slots of device memory
  *   host   resident  it lives in host memory, with a copy in device memory that is kept fresh
+ *   nvme   direct    the host reads and writes it in a file of a disk, mapped into its memory
+ *   nvme   stream    it lives there and passes through slots of device memory
+ *
+ * The policy itself never chooses nvme: it is what the user insists on.
  *
  * Layer: topology (uses base).  Threads: plain data.
  */
@@ -23,7 +27,7 @@
 typedef enum ls_place_kind {
     LS_PLACE_HBM = 0, /* device memory */
     LS_PLACE_HOST,    /* Grace LPDDR5X, or the DDR of one NUMA node */
-    LS_PLACE_NVME,    /* files in a directory */
+    LS_PLACE_NVME,    /* a file in a folder of a disk, mapped as memory */
     LS_PLACE_COUNT
 } ls_place_kind;
 
@@ -110,7 +114,7 @@ typedef struct ls_placement_wish {
     int64_t ring_slots; /* 0: the policy chooses */
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
-    ls_layer_place layers[LS_LAYER_PLACES_MAX]; /* hbm, host */
+    ls_layer_place layers[LS_LAYER_PLACES_MAX];
     int32_t n_layers;
     bool weights_too_large; /* resident weights have been found not to fit */
     ls_placement_cut cut;   /* whole activations have been found not to fit */
@@ -120,8 +124,9 @@ struct ls_topology;
 
 /*
  * Decide, from the machine's GPU (topology.h: which; emulated or not), its memory and its link;
- * machine NULL: there is none to be used. Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense
- * there: the text names the key of the run file); LS_ERR_UNSUPPORTED (nvme).
+ * machine NULL: there is none to be used.  Whether there is a disk to place anything on is not
+ * looked at.  Returns LS_OK; LS_ERR_INVALID (a wish that makes no sense there: the text names the
+ * key of the run file).
  */
 ls_status ls_placement_decide(const struct ls_topology *machine, const ls_placement_wish *wish,
                               ls_placement *placement);

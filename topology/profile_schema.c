@@ -69,7 +69,7 @@ static const word_schema word_schemas[] = {
     {LS_PROFILE_UNIT, "power_states", STATES, NULL, "watts by name of the state"},
     {LS_PROFILE_EFFICIENCY, "op", TEXT, NULL, NULL},
     {LS_PROFILE_EFFICIENCY, "shape", TEXT, NULL, NULL},
-    {LS_PROFILE_NVME, "path", TEXT, NULL, "a folder on it"},
+    {LS_PROFILE_NVME, "path", TEXT, NULL, "a folder on it; a relative one from where this file is"},
 };
 
 static const char *const section_names[LS_PROFILE_SECTIONS] = {

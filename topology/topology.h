@@ -125,7 +125,8 @@ typedef struct ls_system {
     char cpu_governor[LS_NAME_BYTES];
     char driver[LS_LABEL_BYTES];     /* NVIDIA kernel driver */
     char memory_mode[LS_NAME_BYTES]; /* CoherentGPUMemoryMode: "driver" (CDMM), "numa" */
-    ls_quantity ats_mode;            /* uvm_ats_mode of nvidia_uvm */
+    char nccl[LS_NAME_BYTES]; /* its version, "2.29.3"; "": not installed or not looked for */
+    ls_quantity ats_mode;     /* uvm_ats_mode of nvidia_uvm */
     ls_power_cap power_caps[LS_POWER_CAPS_MAX];
     int n_power_caps;
 } ls_system;
@@ -202,6 +203,10 @@ const char *ls_unit_kind_name(ls_unit_kind kind);
 
 /* Write advice anew from what is known: after discovery, and after a profile was merged. */
 void ls_topology_advise(ls_topology *topology);
+
+/* Look which NCCL this machine has, and make the advice anew.  It is loaded for that and left
+ * again: a library of hundreds of megabytes, which training on one GPU does without. */
+void ls_topology_read_nccl(ls_topology *topology);
 
 /* Join the facts of all GPUs; unknown where they differ. */
 void ls_topology_join_facts(ls_topology *topology);

@@ -248,6 +248,7 @@ static ls_status add_system(const ls_topology *t, cJSON *json)
     LS_TRY(ls_json_add(object, "cpu_governor", text(s->cpu_governor)));
     LS_TRY(ls_json_add(object, "driver", text(s->driver)));
     LS_TRY(ls_json_add(object, "memory_mode", text(s->memory_mode)));
+    LS_TRY(ls_json_add(object, "nccl", text(s->nccl)));
     LS_TRY(add_list(object, "huge_sizes", t, s->n_huge_sizes, fill_huge_size));
     LS_TRY(add_list(object, "power_caps", t, s->n_power_caps, fill_power_cap));
     return add_fields(object, s, system_fields, N_OF(system_fields));

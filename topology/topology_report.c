@@ -160,6 +160,7 @@ static void print_settings(const ls_topology *t, FILE *file)
     if (ls_topology_find_real_gpu(t) != NULL)
         fprintf(file, "%-24s %s, memory mode %s\n", "NVIDIA driver", or_unknown(s->driver),
                 s->memory_mode[0] != '\0' ? s->memory_mode : "default or unknown");
+    if (s->nccl[0] != '\0') fprintf(file, "%-24s %s\n", "NCCL", s->nccl);
 }
 
 static void print_notes(const ls_topology *t, FILE *file)

@@ -5,7 +5,7 @@
 #include "commands.h"
 
 static const char help[] =
-    "usage: longspan report RUN_DIR... [--out DIR] [--export DIR]\n"
+    "usage: longspan report RUN_DIR... [--out DIR] [--export DIR] [--tensorboard DIR]\n"
     "       longspan report --validate DIR\n"
     "\n"
     "Look at runs: throughput, energy, memory, losses as a table; several runs side by side, each\n"
@@ -14,6 +14,8 @@ static const char help[] =
     "  --out DIR       DIR/report.html, which needs nothing from elsewhere, and its charts as "
     ".svg\n"
     "  --export DIR    a data set to publish: CSV tables, a JSON schema, a README\n"
+    "  --tensorboard DIR\n"
+    "                  each run's scalars as an event file, for tensorboard --logdir DIR\n"
     "  --validate DIR  check such a data set\n"
     "  --help\n"
     "\n"
@@ -27,6 +29,7 @@ static int run(int argc, char **argv)
     const option options[] = {
         {"out", OPTION_TEXT, &report.out},
         {"export", OPTION_TEXT, &report.export_dir},
+        {"tensorboard", OPTION_TEXT, &report.tensorboard},
         {"validate", OPTION_TEXT, &validate},
         {NULL, OPTION_FLAG, NULL},
     };
@@ -37,7 +40,8 @@ static int run(int argc, char **argv)
     if (parsed.run.n_sets > 0) return usage_error("report", "--set: there is no run file here");
     if (parsed.json)
         return usage_error("report", "--json: programs read record.jsonl, or --export");
-    if (validate != NULL && (parsed.n_paths > 0 || report.out != NULL || report.export_dir != NULL))
+    if (validate != NULL && (parsed.n_paths > 0 || report.out != NULL ||
+                             report.export_dir != NULL || report.tensorboard != NULL))
         return usage_error("report", "--validate checks one data set, and takes nothing else");
     if (validate == NULL && parsed.n_paths == 0)
         return usage_error("report", "no run directory; give one or more");

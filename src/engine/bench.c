@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hardware.h"
 #include "host_memory.h"
 #include "measure_host.h"
 #include "text.h"
@@ -140,6 +141,77 @@ static double throttle_of(ls_copy_way way, double in, double out)
     return 2 * (in > 0 ? in : out);
 }
 
+static ls_status choose_copies(const ls_bench_options *options, const ls_place *host,
+                               const ls_place *device, const ls_bench *bench, ls_copy_options *copy)
+{
+    const ls_bench_memory *memory = find_memory(bench, host);
+    const ls_buffer_wish wish = {.bytes = memory != NULL ? memory->buffer_bytes : COPY_BYTES,
+                                 .available_bytes = available_bytes(options, host),
+                                 .place = host->name};
+
+    *copy = (ls_copy_options){.repetitions = bench->repetitions, .clock = options->copy_clock};
+    LS_TRY(ls_buffer_choose(&wish, &copy->host_bytes));
+    copy->device_bytes = copy->host_bytes;
+    if (ls_known(device->capacity_bytes) &&
+        device->capacity_bytes.value / 2 < (double)copy->device_bytes)
+        copy->device_bytes = (uint64_t)(device->capacity_bytes.value / 2);
+    note(options, "measuring copies between %s and %s", host->name, device->name);
+    return LS_OK;
+}
+
+static void add_reaches(ls_bench *bench, const ls_place *host, const ls_place *device,
+                        const ls_copy_options *copy, const ls_spread *spreads)
+{
+    for (int way = 0; way < LS_REACH_COUNT; way++) {
+        assert(bench->n_reaches < LS_BENCH_REACHES_MAX);
+        ls_bench_reach *reach = &bench->reaches[bench->n_reaches++];
+        const ls_place *place = way == LS_REACH_OWN ? device : host;
+        snprintf(reach->device, sizeof reach->device, "%s", device->name);
+        snprintf(reach->place, sizeof reach->place, "%s", place->name);
+        reach->way = (ls_reach_way)way;
+        reach->bytes = way == LS_REACH_OWN ? copy->device_bytes : copy->host_bytes;
+        reach->bytes_per_s = spreads[way];
+    }
+}
+
+/* The GPU that CUDA shows first, from the host memory beside it. */
+static ls_status measure_gpu(const ls_bench_options *options, const ls_place *host,
+                             const ls_place *device, ls_bench *bench)
+{
+    ls_spread ways[LS_COPY_COUNT], reaches[LS_REACH_COUNT];
+    ls_copy_options copy;
+
+    ls_device_opener *opener;
+    const ls_ops *ops;
+    const ls_unit *gpu = ls_topology_find_unit(bench->machine, LS_UNIT_GPU);
+    if (gpu == NULL || &bench->machine->places[gpu->place] != device) {
+        miss_copies(bench, host->name, device->name,
+                    "the first GPU is measured; CUDA_VISIBLE_DEVICES chooses another");
+        return LS_OK;
+    }
+    ls_status status = ls_hardware_find_gpu(&opener, &ops);
+    if (status == LS_OK) status = choose_copies(options, host, device, bench, &copy);
+    if (status == LS_OK) {
+        copy.open_device = opener;
+        copy.bind = bench->n_memories > 1;
+        copy.numa_node = host->numa_node;
+        status = ls_copies_measure(&copy, ways, reaches);
+    }
+    if (status == LS_ERR_UNSUPPORTED) {
+        miss_copies(bench, host->name, device->name, ls_error());
+        return LS_OK;
+    }
+    if (status != LS_OK) return status;
+    ls_bench_copy *copies = add_copies(bench, host->name, device->name);
+    for (int way = 0; way < LS_COPY_COUNT; way++) {
+        copies[way].measured = true;
+        copies[way].bytes = copy.host_bytes;
+        copies[way].bytes_per_s = copies[way].unthrottled_bytes_per_s = ways[way];
+    }
+    add_reaches(bench, host, device, &copy, reaches);
+    return LS_OK;
+}
+
 static ls_status measure_emulated(const ls_bench_options *options, const ls_profile *profile,
                                   const ls_place *host, const ls_place *device, ls_bench *bench)
 {
@@ -147,23 +219,15 @@ static ls_status measure_emulated(const ls_bench_options *options, const ls_prof
         ls_known(profile->throttle_in_bytes_per_s) ? profile->throttle_in_bytes_per_s.value : 0;
     const double out =
         ls_known(profile->throttle_out_bytes_per_s) ? profile->throttle_out_bytes_per_s.value : 0;
-    ls_copy_options copy = {.repetitions = bench->repetitions, .clock = options->copy_clock};
+    ls_copy_options copy;
     ls_spread unthrottled[LS_COPY_COUNT], throttled[LS_COPY_COUNT];
-    const ls_bench_memory *memory = find_memory(bench, host);
-    const ls_buffer_wish wish = {.bytes = memory != NULL ? memory->buffer_bytes : COPY_BYTES,
-                                 .available_bytes = available_bytes(options, host),
-                                 .place = host->name};
 
-    LS_TRY(ls_buffer_choose(&wish, &copy.host_bytes));
-    copy.device_bytes = copy.host_bytes;
-    if (device->capacity_bytes.value < (double)copy.device_bytes)
-        copy.device_bytes = (uint64_t)device->capacity_bytes.value;
-    note(options, "measuring copies between %s and %s", host->name, device->name);
-    LS_TRY(ls_copies_measure(&copy, unthrottled));
+    LS_TRY(choose_copies(options, host, device, bench, &copy));
+    LS_TRY(ls_copies_measure(&copy, unthrottled, NULL));
     copy.in_bytes_per_s = in;
     copy.out_bytes_per_s = out;
     const bool is_throttled = in > 0 || out > 0;
-    if (is_throttled) LS_TRY(ls_copies_measure(&copy, throttled));
+    if (is_throttled) LS_TRY(ls_copies_measure(&copy, throttled, NULL));
     ls_bench_copy *copies = add_copies(bench, host->name, device->name);
     for (int way = 0; way < LS_COPY_COUNT; way++) {
         copies[way].measured = true;
@@ -187,7 +251,7 @@ static ls_status measure_links(const ls_bench_options *options, const ls_profile
         if (to->emulated)
             LS_TRY(measure_emulated(options, profile, from, to, bench));
         else
-            miss_copies(bench, from->name, to->name, "this build has no CUDA device");
+            LS_TRY(measure_gpu(options, from, to, bench));
     }
     if (bench->n_copies == 0)
         miss_copies(bench, "host", "hbm",

@@ -20,6 +20,7 @@
 
 #define LS_BENCH_REPETITIONS 5
 #define LS_BENCH_COPIES_MAX  (3 * LS_PLACES_MAX)
+#define LS_BENCH_REACHES_MAX (3 * LS_PLACES_MAX)
 
 typedef struct ls_bench_options {
     const char *hardware;  /* "auto", a profile's name or file; merged into this machine */
@@ -60,6 +61,24 @@ typedef struct ls_bench_copy {
     ls_spread unthrottled_bytes_per_s; /* the same copies without; where it is throttled */
 } ls_bench_copy;
 
+typedef enum ls_reach_way {
+    LS_REACH_READ = 0, /* host memory is read in place */
+    LS_REACH_WRITE,    /* ... written */
+    LS_REACH_OWN,      /* the GPU's own memory: two reads and a write */
+    LS_REACH_COUNT
+} ls_reach_way;
+
+/* "read", "write", "add"; never NULL. */
+const char *ls_reach_way_name(ls_reach_way way);
+
+/* How fast a GPU's kernels reach a memory; bytes of that memory alone. */
+typedef struct ls_bench_reach {
+    char device[LS_NAME_BYTES], place[LS_NAME_BYTES]; /* whose kernels: that memory's GPU */
+    ls_reach_way way;
+    uint64_t bytes; /* of a repetition */
+    ls_spread bytes_per_s;
+} ls_bench_reach;
+
 typedef struct ls_bench {
     const ls_topology *machine; /* borrowed */
     int repetitions;
@@ -68,6 +87,9 @@ typedef struct ls_bench {
     int n_memories;
     ls_bench_copy copies[LS_BENCH_COPIES_MAX];
     int n_copies;
+    ls_bench_reach
+        reaches[LS_BENCH_REACHES_MAX]; /* what was measured; copies say what is missing */
+    int n_reaches;
 } ls_bench;
 
 /* ---- copies ----------------------------------------------------------------------------------
@@ -77,18 +99,22 @@ typedef struct ls_copy_options {
     uint64_t host_bytes, device_bytes;      /* of the arenas */
     double in_bytes_per_s, out_bytes_per_s; /* throttle; 0: none */
     int repetitions;
-    const ls_device_clock *clock; /* for throttling and for timing; NULL: the real one */
+    const ls_device_clock *clock;  /* for throttling and for timing; NULL: the real one */
+    ls_device_opener *open_device; /* a GPU, which is not throttled; NULL: the CPU device */
+    bool bind;                     /* host memory to numa_node */
+    int numa_node;
 } ls_copy_options;
 
 /*
- * Copy all of a host arena through a device arena, on two lanes of the CPU device: in, out, and
- * both at once.
+ * Copy all of a host arena through device memory, on two lanes: in, out, and both at once; then let
+ * a GPU's kernels pass over both memories.  The CPU device takes host memory for a device's.
  *
  *   spreads  [LS_COPY_COUNT] bytes per second
+ *   reaches  [LS_REACH_COUNT] bytes per second; NULL: do not (the CPU device has none)
  *
- * LS_ERR_NO_MEMORY, LS_ERR_DEVICE.
+ * LS_ERR_NO_MEMORY, LS_ERR_DEVICE, LS_ERR_UNSUPPORTED (the GPU cannot be used).
  */
-ls_status ls_copies_measure(const ls_copy_options *options, ls_spread *spreads);
+ls_status ls_copies_measure(const ls_copy_options *options, ls_spread *spreads, ls_spread *reaches);
 
 /* ---- the whole -------------------------------------------------------------------------------
  */

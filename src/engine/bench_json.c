@@ -109,6 +109,16 @@ static ls_status add_copy(const ls_bench_copy *copy, cJSON *list)
     return ls_json_add(row, "throttle_ratio", number_or_null(ratio, throttled));
 }
 
+static ls_status add_reach(const ls_bench_reach *reach, cJSON *list)
+{
+    cJSON *row;
+
+    LS_TRY(add_row(list, "kernel", reach->device, reach->place, "", &row));
+    LS_TRY(ls_json_add(row, "traffic", cJSON_CreateString(ls_reach_way_name(reach->way))));
+    LS_TRY(add_spread(row, "bytes_per_s", &reach->bytes_per_s, true));
+    return ls_json_add(row, "bytes", cJSON_CreateNumber((double)reach->bytes));
+}
+
 static ls_status fill_document(const ls_bench *bench, cJSON *json)
 {
     cJSON *machine, *links = cJSON_CreateArray();
@@ -122,6 +132,7 @@ static ls_status fill_document(const ls_bench *bench, cJSON *json)
     LS_TRY(ls_json_add(json, "links", links));
     for (int m = 0; m < bench->n_memories; m++) LS_TRY(add_memory(&bench->memories[m], links));
     for (int c = 0; c < bench->n_copies; c++) LS_TRY(add_copy(&bench->copies[c], links));
+    for (int r = 0; r < bench->n_reaches; r++) LS_TRY(add_reach(&bench->reaches[r], links));
     return LS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* bench_ops.c - calls of ops on buffers of their own, timed in turns. */
+/* bench_ops.c - calls of ops on buffers of their own, timed in turns; a GPU's by one lane. */
 #define _DEFAULT_SOURCE /* NOLINT: the libc's name; for getloadavg */
 #include "bench_ops.h"
 
@@ -10,12 +10,38 @@
 #include "arena.h"
 #include "clock.h"
 
-#define ROWS_MAX   65536
-#define CHUNK      2048 /* rows of a product, queries of a block: the default sizes of a run */
-#define HEADS      4
-#define KEY_HEADS  2
-#define HEAD_WIDTH 64
-#define FILL       0x3c /* of every byte: 0.0115 in bf16 and in fp32 */
+#define ROWS_MAX      ((int64_t)1 << 17)
+#define FILL          0x3c /* of every byte: 0.0115 in bf16 and in fp32 */
+#define PATTERN_BYTES ((uint64_t)4 << 20)
+
+enum { WIDTHS = 4, LENGTHS = 3 };
+
+/* What is measured: sizes that runs have. */
+typedef struct shape_set {
+    int64_t chunk; /* rows of a product */
+    int64_t block; /* queries of a block */
+    int64_t heads, key_heads, head_width;
+    int64_t widths[WIDTHS], lengths[LENGTHS];
+    int fp32_lengths; /* of them: where fp32 has no kernel worth a user's minutes, few */
+} shape_set;
+
+static const shape_set cpu_shapes = {.chunk = 2048,
+                                     .block = 1024,
+                                     .heads = 4,
+                                     .key_heads = 2,
+                                     .head_width = 64,
+                                     .widths = {64, 256, 1024, 4096},
+                                     .lengths = {1024, 4096, 16384},
+                                     .fp32_lengths = LENGTHS};
+
+static const shape_set gpu_shapes = {.chunk = 8192,
+                                     .block = 8192,
+                                     .heads = 32,
+                                     .key_heads = 8,
+                                     .head_width = 128,
+                                     .widths = {1024, 2048, 4096, 8192},
+                                     .lengths = {8192, 32768, 131072},
+                                     .fp32_lengths = 1};
 
 typedef struct timed_call {
     ls_op op;
@@ -26,7 +52,10 @@ typedef struct timed_call {
 typedef struct measuring {
     ls_bench_ops *bench;
     timed_call calls[LS_BENCH_OPS_MAX];
+    const shape_set *shapes;
     uint64_t operand_bytes_max;
+    ls_arena *arena;   /* the CPU's operands */
+    ls_device *device; /* NULL: the CPU, without lanes */
     char *base;
 } measuring;
 
@@ -43,7 +72,7 @@ static ls_bench_op *add_call(measuring *m, ls_op op, const ls_op_args *args, ls_
     m->calls[index].args = *args;
     *row = (ls_bench_op){.op = op, .dtype = dtype, .bytes = bytes};
     row->flops = ls_op_flops(op, args, 0);
-    const uint64_t workspace = ls_ops_cpu.workspace_bytes(op, args);
+    const uint64_t workspace = m->bench->ops->workspace_bytes(op, args);
     const uint64_t operand = workspace > (uint64_t)largest ? workspace : (uint64_t)largest;
     if (operand > m->operand_bytes_max) m->operand_bytes_max = operand;
     return row;
@@ -85,7 +114,7 @@ static void add_product(measuring *m, ls_dtype dtype, int64_t M, int64_t N, int6
 
 static void add_products(measuring *m, ls_dtype dtype, int64_t width, int64_t rows_max)
 {
-    const int64_t rows = smaller(CHUNK, rows_max);
+    const int64_t rows = smaller(m->shapes->chunk, rows_max);
 
     width = smaller(width, rows_max);
     add_product(m, dtype, rows, width, width, 'y');
@@ -96,12 +125,14 @@ static void add_products(measuring *m, ls_dtype dtype, int64_t width, int64_t ro
 /* The last block of queries of a sequence of so many tokens. */
 static void add_attention(measuring *m, ls_dtype dtype, int64_t tokens, int64_t rows_max)
 {
-    const int64_t S = smaller(tokens, rows_max), N = smaller(S, CHUNK / 2);
-    const double q = (double)(N * HEADS * HEAD_WIDTH), k = (double)(S * KEY_HEADS * HEAD_WIDTH);
+    const shape_set *of_run = m->shapes;
+    const int64_t S = smaller(tokens, rows_max), N = smaller(S, of_run->block);
+    const double q = (double)(N * of_run->heads * of_run->head_width);
+    const double k = (double)(S * of_run->key_heads * of_run->head_width);
     const double largest = of(LS_DTYPE_F32) * (q > k ? q : k);
 #define FIELDS                                                                                     \
-    .N = N, .M = S, .H = HEADS, .G = KEY_HEADS, .K = HEAD_WIDTH, .q_start = S - N,                 \
-    .scale = 0.125f, .dtype = dtype
+    .N = N, .M = S, .H = of_run->heads, .G = of_run->key_heads, .K = of_run->head_width,           \
+    .q_start = S - N, .scale = 0.125f, .dtype = dtype
     const ls_op_args forward = {.attention_forward = {FIELDS, .last = 1}};
     const ls_op_args backward = {.attention_backward = {FIELDS}};
 #undef FIELDS
@@ -117,7 +148,7 @@ static void add_attention(measuring *m, ls_dtype dtype, int64_t tokens, int64_t 
 
 static void add_memory_bound(measuring *m, ls_dtype dtype, int64_t rows_max)
 {
-    const int64_t N = smaller(CHUNK, rows_max), D = smaller(4096, rows_max);
+    const int64_t N = smaller(m->shapes->chunk, rows_max), D = smaller(4096, rows_max);
     const double bytes = of(dtype) * (double)(N * D);
     const ls_op_args norm = {.rmsnorm_forward = {.N = N, .D = D, .eps = 1e-5f, .dtype = dtype}};
     const ls_op_args swiglu = {.swiglu_forward = {.n = N * D, .dtype = dtype}};
@@ -130,13 +161,12 @@ static void add_memory_bound(measuring *m, ls_dtype dtype, int64_t rows_max)
 static void add_shapes(measuring *m, int64_t rows_max)
 {
     static const ls_dtype dtypes[] = {LS_DTYPE_BF16, LS_DTYPE_F32};
-    static const int64_t widths[] = {64, 256, 1024, 4096}, lengths[] = {1024, 4096, 16384};
 
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
-        for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-            add_products(m, dtypes[d], widths[i], rows_max);
-        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-            add_attention(m, dtypes[d], lengths[i], rows_max);
+        for (int i = 0; i < WIDTHS; i++) add_products(m, dtypes[d], m->shapes->widths[i], rows_max);
+        const int n_lengths = dtypes[d] == LS_DTYPE_F32 ? m->shapes->fp32_lengths : LENGTHS;
+        for (int i = 0; i < n_lengths; i++)
+            add_attention(m, dtypes[d], m->shapes->lengths[i], rows_max);
         add_memory_bound(m, dtypes[d], rows_max);
     }
 }
@@ -152,7 +182,7 @@ static bool is_document_start(const ls_operand_info *operand)
 static void place_operands(const measuring *m, timed_call *call)
 {
     const ls_op_info *info = ls_op_describe(call->op);
-    const bool has_workspace = ls_ops_cpu.workspace_bytes(call->op, &call->args) > 0;
+    const bool has_workspace = m->bench->ops->workspace_bytes(call->op, &call->args) > 0;
 
     for (int i = 0; i < info->n_operands; i++) {
         const ls_operand_info *operand = &info->operands[i];
@@ -163,18 +193,34 @@ static void place_operands(const measuring *m, timed_call *call)
     }
 }
 
-static ls_status time_call(timed_call *call, double least_seconds, double *seconds)
+static ls_status run_calls(const measuring *m, const timed_call *call, int64_t n)
 {
-    const uint64_t start_ns = ls_clock_ns();
-    int64_t n = 0;
+    int64_t failed;
 
-    do {
-        LS_TRY(ls_ops_run(&ls_ops_cpu, call->op, NULL, &call->args));
-        n++;
+    if (m->device == NULL) {
+        for (int64_t i = 0; i < n; i++)
+            LS_TRY(ls_ops_run(m->bench->ops, call->op, NULL, &call->args));
+        return LS_OK;
+    }
+    ls_status submitted = LS_OK;
+    for (int64_t i = 0; i < n && submitted == LS_OK; i++)
+        submitted = ls_device_submit_op(m->device, 0, 0, call->op, &call->args);
+    const ls_status status = ls_device_sync(m->device, &failed);
+    return status != LS_OK ? status : submitted;
+}
+
+/* So many calls that they last. */
+static ls_status time_call(const measuring *m, const timed_call *call, double least_seconds,
+                           double *seconds)
+{
+    for (int64_t n = 1;; n *= 2) {
+        const uint64_t start_ns = ls_clock_ns();
+        LS_TRY(run_calls(m, call, n));
         *seconds = 1e-9 * (double)(ls_clock_ns() - start_ns);
-    } while (*seconds < least_seconds);
-    *seconds /= (double)n;
-    return LS_OK;
+        if (*seconds < least_seconds) continue;
+        *seconds /= (double)n;
+        return LS_OK;
+    }
 }
 
 /* In rounds through all calls, so that a disturbance meets them alike; the first warms up. */
@@ -183,7 +229,7 @@ static ls_status time_all(measuring *m, double least_seconds)
     for (int round = -1; round < m->bench->repetitions; round++)
         for (int i = 0; i < m->bench->n_rows; i++) {
             double seconds;
-            LS_TRY(time_call(&m->calls[i], least_seconds, &seconds));
+            LS_TRY(time_call(m, &m->calls[i], least_seconds, &seconds));
             if (round >= 0) m->calls[i].samples[round] = seconds;
         }
     for (int i = 0; i < m->bench->n_rows; i++)
@@ -198,34 +244,80 @@ static ls_quantity read_load(void)
     return ls_discovered(load, "getloadavg");
 }
 
-static ls_status measure(const ls_bench_ops_options *options, measuring *m)
-{
-    ls_arena *arena;
+/* ---- memory -------------------------------------------------------------------------------- */
 
-    add_shapes(m, options->rows_max > 0 ? options->rows_max : ROWS_MAX);
-    m->operand_bytes_max = (m->operand_bytes_max + 4095) / 4096 * 4096;
-    const ls_arena_options wish = {.size_bytes = (LS_OPERANDS_MAX + 1) * m->operand_bytes_max,
-                                   .huge_pages = true};
-    LS_TRY(ls_arena_open(&wish, &arena));
-    m->base = ls_arena_describe(arena).base;
+static uint64_t operands_bytes(const measuring *m)
+{
+    return (LS_OPERANDS_MAX + 1) * m->operand_bytes_max;
+}
+
+static ls_status open_host_memory(measuring *m)
+{
+    const ls_arena_options wish = {.size_bytes = operands_bytes(m), .huge_pages = true};
+
+    LS_TRY(ls_arena_open(&wish, &m->arena));
+    m->base = ls_arena_describe(m->arena).base;
     memset(m->base, 0, m->operand_bytes_max);
     memset(m->base + m->operand_bytes_max, FILL, wish.size_bytes - m->operand_bytes_max);
-    for (int i = 0; i < m->bench->n_rows; i++) place_operands(m, &m->calls[i]);
-    const ls_status status = time_all(m, options->least_seconds > 0 ? options->least_seconds : 0);
-    ls_arena_close(arena);
+    return LS_OK;
+}
+
+static ls_status fill_device_memory(const measuring *m, const char *pattern)
+{
+    const ls_op_args zero = {.zero = {.y = m->base, .bytes = (int64_t)m->operand_bytes_max}};
+    int64_t failed;
+
+    LS_TRY(ls_device_submit_op(m->device, 0, 0, LS_OP_zero, &zero));
+    for (uint64_t at = m->operand_bytes_max; at < operands_bytes(m); at += PATTERN_BYTES) {
+        const uint64_t left = operands_bytes(m) - at;
+        LS_TRY(ls_device_submit_copy(m->device, 0, 0, m->base + at, pattern,
+                                     left < PATTERN_BYTES ? left : PATTERN_BYTES));
+    }
+    return ls_device_sync(m->device, &failed);
+}
+
+static ls_status open_device_memory(ls_device_opener *open_device, measuring *m)
+{
+    const ls_device_options lane = {.n_lanes = 1, .lane_on_gpu = {true}};
+    char *pattern = malloc(PATTERN_BYTES);
+    void *base = NULL;
+
+    if (pattern == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "operands of a benchmark");
+    memset(pattern, FILL, PATTERN_BYTES);
+    ls_status status = open_device(&lane, &m->device);
+    if (status == LS_OK) status = ls_device_reserve(m->device, operands_bytes(m), &base);
+    m->base = base;
+    if (status == LS_OK) status = fill_device_memory(m, pattern);
+    free(pattern);
+    return status;
+}
+
+static ls_status measure(const ls_bench_ops_options *options, measuring *m)
+{
+    add_shapes(m, options->rows_max > 0 ? options->rows_max : ROWS_MAX);
+    m->operand_bytes_max = (m->operand_bytes_max + 4095) / 4096 * 4096;
+    ls_status status = options->open_device != NULL ? open_device_memory(options->open_device, m)
+                                                    : open_host_memory(m);
+    for (int i = 0; i < m->bench->n_rows && status == LS_OK; i++) place_operands(m, &m->calls[i]);
+    if (status == LS_OK) status = time_all(m, options->least_seconds);
+    ls_device_close(m->device);
+    ls_arena_close(m->arena);
     return status;
 }
 
 ls_status ls_bench_ops_measure(const ls_bench_ops_options *options, ls_bench_ops *bench)
 {
+    const bool on_gpu = options->open_device != NULL;
     measuring *m = calloc(1, sizeof *m);
 
     if (m == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's results");
-    *bench = (ls_bench_ops){.repetitions = options->repetitions > 0 ? options->repetitions
+    *bench = (ls_bench_ops){.ops = options->ops != NULL ? options->ops : &ls_ops_cpu,
+                            .repetitions = options->repetitions > 0 ? options->repetitions
                                                                     : LS_BENCH_REPETITIONS,
-                            .threads = ls_cpu_threads(),
+                            .threads = on_gpu ? 0 : ls_cpu_threads(),
                             .load_average = read_load()};
     m->bench = bench;
+    m->shapes = on_gpu ? &gpu_shapes : &cpu_shapes;
     const ls_status status = measure(options, m);
     free(m);
     return status;

@@ -6,6 +6,7 @@
 
 #include "bench_ops.h"
 #include "choices.h"
+#include "hardware.h"
 #include "json.h"
 #include "text.h"
 #include "topology_report.h"
@@ -14,8 +15,17 @@
 
 /* ---- table and document -------------------------------------------------------------------- */
 
+static const char *name_threads(const ls_bench_ops *bench, char text[32])
+{
+    if (bench->threads == 0) return "the GPU";
+    snprintf(text, 32, "%d threads", bench->threads);
+    return text;
+}
+
 void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file)
 {
+    char where[32];
+
     fprintf(file, "%-19s %-5s %-20s %12s %10s %10s  %s\n", "op", "dtype", "shape", "seconds",
             "GFLOP/s", "GB/s", "kernel");
     for (int i = 0; i < bench->n_rows; i++) {
@@ -25,12 +35,12 @@ void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file)
         if (row->flops > 0) snprintf(gflops, sizeof gflops, "%.4g", 1e-9 * row->flops / seconds);
         fprintf(file, "%-19s %-5s %-20s %12.4g %10s %10.4g  %s\n", ls_op_describe(row->op)->name,
                 ls_dtype_name(row->dtype), row->shape, seconds, gflops, 1e-9 * row->bytes / seconds,
-                ls_ops_cpu.kernel_name(row->op, row->dtype));
+                bench->ops->kernel_name(row->op, row->dtype));
     }
-    fprintf(file, "medians of %d on %d threads\n", bench->repetitions, bench->threads);
+    fprintf(file, "medians of %d on %s\n", bench->repetitions, name_threads(bench, where));
 }
 
-static ls_status add_row(const ls_bench_op *op, cJSON *ops)
+static ls_status add_row(const ls_bench_ops *bench, const ls_bench_op *op, cJSON *ops)
 {
     const double seconds = op->seconds.median;
     cJSON *row = cJSON_CreateObject();
@@ -40,7 +50,7 @@ static ls_status add_row(const ls_bench_op *op, cJSON *ops)
     LS_TRY(ls_json_add(row, "shape", cJSON_CreateString(op->shape)));
     LS_TRY(ls_json_add(row, "dtype", cJSON_CreateString(ls_dtype_name(op->dtype))));
     LS_TRY(
-        ls_json_add(row, "kernel", cJSON_CreateString(ls_ops_cpu.kernel_name(op->op, op->dtype))));
+        ls_json_add(row, "kernel", cJSON_CreateString(bench->ops->kernel_name(op->op, op->dtype))));
     LS_TRY(ls_json_add(row, "seconds_median", cJSON_CreateNumber(seconds)));
     LS_TRY(ls_json_add(row, "seconds_min", cJSON_CreateNumber(op->seconds.least)));
     LS_TRY(ls_json_add(row, "seconds_max", cJSON_CreateNumber(op->seconds.most)));
@@ -55,12 +65,14 @@ ls_status ls_bench_ops_to_json(const ls_bench_ops *bench, cJSON *json)
     cJSON *ops = cJSON_CreateArray();
 
     LS_TRY(ls_json_add(json, "repetitions", cJSON_CreateNumber(bench->repetitions)));
-    LS_TRY(ls_json_add(json, "threads", cJSON_CreateNumber(bench->threads)));
+    LS_TRY(
+        ls_json_add(json, "threads",
+                    bench->threads > 0 ? cJSON_CreateNumber(bench->threads) : cJSON_CreateNull()));
     LS_TRY(ls_json_add(json, "load_average",
                        ls_known(bench->load_average) ? cJSON_CreateNumber(bench->load_average.value)
                                                      : cJSON_CreateNull()));
     LS_TRY(ls_json_add(json, "ops", ops));
-    for (int i = 0; i < bench->n_rows; i++) LS_TRY(add_row(&bench->rows[i], ops));
+    for (int i = 0; i < bench->n_rows; i++) LS_TRY(add_row(bench, &bench->rows[i], ops));
     return LS_OK;
 }
 
@@ -99,59 +111,60 @@ static double rate_at(const ls_bench_ops *bench, ls_op op, double size)
     return flops / seconds;
 }
 
-static bool is_listed(const ls_unit *cpu, const char *op, const char *shape)
+static bool is_listed(const ls_unit *unit, const char *op, const char *shape)
 {
-    for (int e = 0; e < cpu->n_efficiencies; e++)
-        if (strcmp(cpu->efficiencies[e].op, op) == 0 &&
-            strcmp(cpu->efficiencies[e].shape, shape) == 0)
+    for (int e = 0; e < unit->n_efficiencies; e++)
+        if (strcmp(unit->efficiencies[e].op, op) == 0 &&
+            strcmp(unit->efficiencies[e].shape, shape) == 0)
             return true;
     return false;
 }
 
-void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *cpu)
+void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
 {
-    cpu->bf16_flops_per_s = measured(best_rate(bench, LS_DTYPE_BF16));
-    cpu->fp32_flops_per_s = measured(best_rate(bench, LS_DTYPE_F32));
-    cpu->n_efficiencies = 0;
+    unit->bf16_flops_per_s = measured(best_rate(bench, LS_DTYPE_BF16));
+    unit->fp32_flops_per_s = measured(best_rate(bench, LS_DTYPE_F32));
+    unit->n_efficiencies = 0;
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
         const char *name = ls_op_describe(row->op)->name;
         char shape[LS_NAME_BYTES];
         snprintf(shape, sizeof shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
                  row->size);
-        if (row->size == 0 || is_listed(cpu, name, shape)) continue;
-        ls_efficiency *e = &cpu->efficiencies[cpu->n_efficiencies++];
+        if (row->size == 0 || is_listed(unit, name, shape)) continue;
+        ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
         snprintf(e->op, sizeof e->op, "%s", name);
         snprintf(e->shape, sizeof e->shape, "%s", shape);
-        e->fraction = measured(rate_at(bench, row->op, row->size) / cpu->bf16_flops_per_s.value);
+        e->fraction = measured(rate_at(bench, row->op, row->size) / unit->bf16_flops_per_s.value);
     }
 }
 
-static ls_unit *find_cpu(ls_topology *t)
+static ls_unit *find_unit(ls_topology *t, ls_unit_kind kind)
 {
     for (int u = 0; u < t->n_units; u++)
-        if (t->units[u].kind == LS_UNIT_CPU) return &t->units[u];
+        if (t->units[u].kind == kind) return &t->units[u];
     return NULL;
 }
 
 static ls_status save(const ls_bench_options *options, const ls_bench_ops *bench,
                       const ls_topology *machine, ls_profile *profile)
 {
-    char comment[512], name[LS_TEXT_BYTES];
+    char comment[512], name[LS_TEXT_BYTES], where[32];
     const ls_place *host = NULL;
 
     for (int p = 0; p < machine->n_places && host == NULL; p++)
         if (machine->places[p].kind == LS_PLACE_HOST) host = &machine->places[p];
     snprintf(comment, sizeof comment,
              "# Written by longspan bench ops --save, from profile %s.  measured: timed here, the "
-             "median\n# of %d on %d threads.\n",
-             ls_text_quote(name, sizeof name, profile->name), bench->repetitions, bench->threads);
+             "median\n# of %d on %s.\n",
+             ls_text_quote(name, sizeof name, profile->name), bench->repetitions,
+             name_threads(bench, where));
     ls_profile_fill(profile, machine, host);
-    ls_unit *cpu = find_cpu(&profile->machine);
-    if (cpu == NULL)
-        return LS_FAIL(LS_ERR_UNSUPPORTED, "%s is not written: this machine's CPU is not known",
-                       options->save);
-    ls_bench_ops_fill(bench, cpu);
+    ls_unit *unit = find_unit(&profile->machine, bench->threads == 0 ? LS_UNIT_GPU : LS_UNIT_CPU);
+    if (unit == NULL)
+        return LS_FAIL(LS_ERR_UNSUPPORTED, "%s is not written: this machine's %s is not known",
+                       options->save, bench->threads == 0 ? "GPU" : "CPU");
+    ls_bench_ops_fill(bench, unit);
     LS_TRY(ls_profile_name_from(options->save, profile->name));
     return ls_profile_write(profile, comment, options->save);
 }
@@ -192,15 +205,30 @@ static ls_status report(const ls_bench_options *options, const ls_bench_ops *ben
     return LS_OK;
 }
 
+/* As training chooses: the profile's GPU where there is a real one, with a note where it cannot be
+ * used. */
+static void choose_device(const ls_bench_options *options, const ls_topology *machine,
+                          ls_profile *profile, ls_bench_ops_options *ops)
+{
+    if (ls_topology_find_real_gpu(machine) == NULL) return;
+    if (find_unit(&profile->machine, LS_UNIT_GPU) == NULL) return;
+    if (ls_hardware_find_gpu(&ops->open_device, &ops->ops) == LS_OK) return;
+    *ops = (ls_bench_ops_options){.repetitions = ops->repetitions,
+                                  .least_seconds = ops->least_seconds};
+    if (!options->quiet)
+        fprintf(stderr, "longspan: the GPU cannot be used (%s): measuring the CPU\n", ls_error());
+}
+
 static ls_status run(const ls_bench_options *options, ls_topology *machine, ls_profile *profile,
                      const char *reason, FILE *file)
 {
-    const ls_bench_ops_options ops = {.repetitions = options->repetitions,
-                                      .least_seconds = LEAST_SECONDS};
+    ls_bench_ops_options ops = {.repetitions = options->repetitions,
+                                .least_seconds = LEAST_SECONDS};
     ls_bench_ops *bench = malloc(sizeof *bench);
 
     if (bench == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's results");
     ls_status status = ls_profile_merge(profile, reason, machine);
+    if (status == LS_OK) choose_device(options, machine, profile, &ops);
     if (status == LS_OK) status = ls_bench_ops_measure(&ops, bench);
     if (status == LS_OK) status = report(options, bench, machine, file);
     if (status == LS_OK && options->save != NULL) status = save(options, bench, machine, profile);

@@ -68,6 +68,21 @@ static void fill_link(const ls_bench *bench, ls_link *link)
             *figures[bench->copies[c].way] = measured(bench->copies[c].bytes_per_s.median);
 }
 
+/* Of the first GPU: kernels' traffic with the host's memory, and with its own. */
+static void fill_reach(const ls_bench *bench, ls_topology *t, ls_link *link)
+{
+    const ls_place *hbm = ls_topology_find_place(t, "hbm");
+
+    for (int r = 0; r < bench->n_reaches; r++) {
+        const ls_quantity rate = measured(bench->reaches[r].bytes_per_s.median);
+        if (bench->reaches[r].way == LS_REACH_READ && link != NULL) link->read_bytes_per_s = rate;
+        if (bench->reaches[r].way == LS_REACH_WRITE && link != NULL) link->write_bytes_per_s = rate;
+        if (bench->reaches[r].way != LS_REACH_OWN || hbm == NULL) continue;
+        t->places[hbm - t->places].read_bytes_per_s = rate;
+        t->places[hbm - t->places].write_bytes_per_s = rate;
+    }
+}
+
 void ls_bench_fill_profile(const ls_bench *bench, ls_profile *profile)
 {
     const ls_bench_memory *memory = choose_memory(bench);
@@ -79,4 +94,5 @@ void ls_bench_fill_profile(const ls_bench *bench, ls_profile *profile)
     if (memory != NULL && host != NULL) fill_host(&memory->sweeps[0], &t->places[host - t->places]);
     ls_link *link = find_link(t);
     if (link != NULL) fill_link(bench, link);
+    fill_reach(bench, t, link);
 }

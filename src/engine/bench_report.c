@@ -69,6 +69,20 @@ static void print_copy(const ls_bench_copy *copy, FILE *file)
     fputc('\n', file);
 }
 
+static void print_reaches(const ls_bench *bench, FILE *file)
+{
+    if (bench->n_reaches == 0) return;
+    fputs("\nkernels of the GPU on memory (add: two reads and a write)\n", file);
+    for (int r = 0; r < bench->n_reaches; r++) {
+        const ls_bench_reach *reach = &bench->reaches[r];
+        char ends[3 * LS_NAME_BYTES];
+        snprintf(ends, sizeof ends, "%s %s", reach->place, ls_reach_way_name(reach->way));
+        fprintf(file, "  %-16s", ends);
+        print_rate(&reach->bytes_per_s, false, file);
+        fputc('\n', file);
+    }
+}
+
 void ls_bench_print(const ls_bench *bench, FILE *file)
 {
     bool throttled = false;
@@ -89,6 +103,7 @@ void ls_bench_print(const ls_bench *bench, FILE *file)
     fputs(throttled ? ", then the throttle, the same without it, throttle / without\n" : "\n",
           file);
     for (int c = 0; c < bench->n_copies; c++) print_copy(&bench->copies[c], file);
+    print_reaches(bench, file);
     if (ls_bench_is_cached(bench))
         fputs(
             "\nThe buffers were smaller than twice the last-level cache: these are figures of the "

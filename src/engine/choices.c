@@ -7,6 +7,7 @@
 #include "choices.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 
 #include "host_memory.h"
 #include "save_search.h"
@@ -151,6 +152,29 @@ static void wish_layers(const ls_saves *saves, ls_placement_wish *wish)
     }
 }
 
+bool ls_choices_find_nvme(const ls_run_config *config, char key[LS_CHOICES_KEY_BYTES])
+{
+    for (int c = 0; c < LS_CLASS_COUNT; c++) {
+        if (config->places[c] != 1 + LS_PLACE_NVME) continue;
+        snprintf(key, LS_CHOICES_KEY_BYTES, "memory.place.%s", ls_class_name((ls_tensor_class)c));
+        return true;
+    }
+    for (int32_t i = 0; i < config->saves.n_ranges && !config->save_auto; i++) {
+        if (config->saves.ranges[i].place != 1 + LS_PLACE_NVME) continue;
+        snprintf(key, LS_CHOICES_KEY_BYTES, "memory.save[%d].place", (int)i);
+        return true;
+    }
+    return false;
+}
+
+/* A disk is used where the run file says so, and only where there is one. */
+static ls_status check_nvme(const ls_run_config *config, const ls_hardware *hardware)
+{
+    char key[LS_CHOICES_KEY_BYTES];
+
+    return ls_choices_find_nvme(config, key) ? ls_hardware_check_nvme(hardware, key) : LS_OK;
+}
+
 static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices *choices)
 {
     static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
@@ -251,6 +275,7 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
     choices->saves.n_layers = (int32_t)model->num_hidden_layers;
     ls_placement_wish wish = make_wish(config, choices);
 
+    LS_TRY(check_nvme(config, hardware));
     if (frozen && hardware != NULL && hardware->has_device) {
         wish.weights_given = true;
         wish.weights = choices->placement.classes[LS_CLASS_WEIGHTS].mode;
@@ -266,6 +291,7 @@ ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config 
     choices->saves.n_layers = (int32_t)model->num_hidden_layers;
     const ls_placement_wish wish = make_wish(config, choices);
     const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
+    LS_TRY(check_nvme(config, hardware));
     return settle(&options, hardware, &wish, &choices->placement, cost);
 }
 

@@ -44,6 +44,11 @@ int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware 
  * alone. */
 uint64_t ls_choices_room(const ls_hardware *hardware, ls_place_kind place);
 
+#define LS_CHOICES_KEY_BYTES 64
+
+/* Whether the run file places something on nvme; if so, the first key that does. */
+bool ls_choices_find_nvme(const ls_run_config *config, char key[LS_CHOICES_KEY_BYTES]);
+
 /*
  * The decoder these choices describe.
  *   choices  must outlive its building

@@ -10,14 +10,24 @@
 #include "cuda/cuda_ops.h"
 #endif
 
-/* LS_OK if this build and this machine's driver have a GPU to compute on, else why not. */
-static ls_status probe_gpu(void)
+ls_status ls_hardware_find_gpu(ls_device_opener **opener, const ls_ops **ops)
 {
 #if LS_HAVE_CUDA
+    *opener = ls_device_open_cuda;
+    *ops = &ls_ops_cuda;
     return ls_device_probe_cuda();
 #else
+    *opener = NULL;
+    *ops = NULL;
     return LS_FAIL(LS_ERR_UNSUPPORTED, "this build has no CUDA device");
 #endif
+}
+
+static ls_status probe_gpu(void)
+{
+    ls_device_opener *opener;
+    const ls_ops *ops;
+    return ls_hardware_find_gpu(&opener, &ops);
 }
 
 static void use_device(ls_hardware *h)
@@ -38,17 +48,23 @@ static void read_throttle(const ls_profile *profile, ls_hardware *h)
         h->out_bytes_per_s = profile->throttle_out_bytes_per_s.value;
 }
 
+static void name_profile(const ls_profile *profile, ls_hardware *h)
+{
+    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    snprintf(h->profile_file, sizeof h->profile_file, "%s", profile->origin);
+}
+
 /* A profile of another machine, or of none: what it says is all there is. */
 static ls_status describe(const ls_profile *profile, ls_hardware *h)
 {
-    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    name_profile(profile, h);
     read_throttle(profile, h);
     return ls_profile_describe(profile, &h->topology);
 }
 
 static ls_status merge(const ls_profile *profile, const char *reason, ls_hardware *h)
 {
-    snprintf(h->profile, sizeof h->profile, "%s", profile->name);
+    name_profile(profile, h);
     read_throttle(profile, h);
     return ls_profile_merge(profile, reason, h->topology);
 }
@@ -250,6 +266,7 @@ ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)
         return status;
     }
     ls_hardware_find_room("", opened.use_gpu, &opened);
+    ls_hardware_find_nvme(&opened);
     use_device(&opened);
     *hardware = opened;
     return LS_OK;

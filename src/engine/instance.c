@@ -13,9 +13,25 @@
  */
 enum { COMPUTE_COMMANDS = 128, OTHER_COMMANDS = 8192 };
 
-static uint64_t capacity(const ls_instance_options *options)
+static ls_arena_options describe_arena(const ls_instance_options *options,
+                                       const ls_plan_arena *arena)
 {
-    return options->limits != NULL ? options->limits->place_bytes[LS_PLACE_HBM] : UINT64_MAX;
+    static const ls_arena_kind kinds[LS_PLACE_COUNT] = {[LS_PLACE_HBM] = LS_ARENA_EMULATED_HBM,
+                                                        [LS_PLACE_HOST] = LS_ARENA_HOST,
+                                                        [LS_PLACE_NVME] = LS_ARENA_FILE};
+    const ls_plan_limits *limits = options->limits;
+    const bool in_memory = arena->place != LS_PLACE_NVME;
+    ls_arena_options described = {.size_bytes = arena->bytes,
+                                  .kind = kinds[arena->place],
+                                  .touch_threads = in_memory ? options->touch_threads : 0,
+                                  .bind = options->bind && arena->place == LS_PLACE_HOST,
+                                  .numa_node = options->host_node,
+                                  .huge_pages = in_memory,
+                                  .directory = options->nvme_path};
+
+    if (arena->place == LS_PLACE_HBM)
+        described.capacity_bytes = limits != NULL ? limits->place_bytes[LS_PLACE_HBM] : UINT64_MAX;
+    return described;
 }
 
 static ls_status open_arenas(const ls_instance_options *options, ls_instance *instance)
@@ -23,14 +39,7 @@ static ls_status open_arenas(const ls_instance_options *options, ls_instance *in
     assert(instance->plan.n_arenas <= LS_PLACE_COUNT);
     for (int32_t a = 0; a < instance->plan.n_arenas; a++) {
         const ls_plan_arena *arena = &instance->plan.arenas[a];
-        const ls_arena_options wanted = {
-            .size_bytes = arena->bytes,
-            .kind = arena->place == LS_PLACE_HBM ? LS_ARENA_EMULATED_HBM : LS_ARENA_HOST,
-            .capacity_bytes = arena->place == LS_PLACE_HBM ? capacity(options) : 0,
-            .touch_threads = options->touch_threads,
-            .bind = options->bind && arena->place == LS_PLACE_HOST,
-            .numa_node = options->host_node,
-            .huge_pages = true};
+        const ls_arena_options wanted = describe_arena(options, arena);
         if (wanted.size_bytes == 0) continue;
         if (arena->place == LS_PLACE_HBM && ls_device_has_memory(instance->device)) {
             LS_TRY(ls_device_reserve(instance->device, arena->bytes, &instance->bases[a]));
@@ -38,8 +47,10 @@ static ls_status open_arenas(const ls_instance_options *options, ls_instance *in
         }
         LS_TRY(ls_arena_open(&wanted, &instance->arenas[a]));
         const ls_arena_info info = ls_arena_describe(instance->arenas[a]);
-        LS_TRY(ls_device_attach(instance->device, info.base, info.size_bytes));
         instance->bases[a] = info.base;
+        /* No kernel reads a file in place, and registered it would all be pinned in memory. */
+        if (arena->place == LS_PLACE_NVME) continue;
+        LS_TRY(ls_device_attach(instance->device, info.base, info.size_bytes));
     }
     return LS_OK;
 }

@@ -26,6 +26,8 @@ typedef struct ls_instance_options {
     int touch_threads; /* back all memory before the first step; 0: at first use */
     bool bind;         /* host memory to NUMA node host_node */
     int host_node;
+    const char *nvme_path; /* folder of the file that holds what is placed on nvme; NULL: nothing
+                              may be */
 } ls_instance_options;
 
 typedef struct ls_instance {

@@ -54,6 +54,25 @@ static void print_weights(const ls_plan_report *r, FILE *file)
     fprintf(file, "  %-12s", text);
 }
 
+static void print_times(const ls_plan_times *t, FILE *file)
+{
+    if (t->why_unknown[0] == '\0')
+        fprintf(file, " %9.4g %9.4g", t->simulation.step_s, t->tokens_per_s);
+    else
+        fprintf(file, " %9s %9s", "?", "?");
+}
+
+/* Few plans have a file: it has no column. */
+static void print_nvme(const ls_plan_report *r, FILE *file)
+{
+    const uint64_t peak = ls_plan_place_bytes(r->plan, LS_PLACE_NVME);
+    char needs[LS_TEXT_BYTES], has[LS_TEXT_BYTES];
+
+    if (peak > 0)
+        fprintf(file, "  nvme %s of %s", ls_text_bytes(needs, sizeof needs, peak),
+                ls_text_bytes(has, sizeof has, r->available.place_bytes[LS_PLACE_NVME]));
+}
+
 static void print_line(const ls_plan_report *r, FILE *file)
 {
     fprintf(file, "%-20s %-4s", r->hardware->profile, r->fits ? "yes" : "no");
@@ -67,10 +86,9 @@ static void print_line(const ls_plan_report *r, FILE *file)
     print_weights(r, file);
     fprintf(file, " %7lld %9.4g %9.4g", (long long)step.waits, 1e-9 * step.copy_in_bytes,
             1e-9 * step.copy_out_bytes);
-    if (r->times.why_unknown[0] == '\0')
-        fprintf(file, " %9.4g %9.4g\n", r->times.simulation.step_s, r->times.tokens_per_s);
-    else
-        fprintf(file, " %9s %9s\n", "?", "?");
+    print_times(&r->times, file);
+    print_nvme(r, file);
+    fputc('\n', file);
 }
 
 /* ---- both forms ---------------------------------------------------------------------------- */

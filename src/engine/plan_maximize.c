@@ -144,11 +144,16 @@ static void print_table(const maximum *m, FILE *file)
             fprintf(file, "  %-10s %12s\n", policies[p], "none");
             continue;
         }
-        fprintf(file, "  %-10s %12s %12s %12s   %s\n", policies[p],
+        fprintf(file, "  %-10s %12s %12s %12s   %s", policies[p],
                 ls_text_count(tokens, sizeof tokens, longest->tokens),
                 ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_HBM]),
                 ls_text_bytes(host, sizeof host, longest->place_bytes[LS_PLACE_HOST]),
                 ls_mode_name(longest->weights));
+        if (longest->place_bytes[LS_PLACE_NVME] > 0)
+            fprintf(file, "; nvme %s of %s",
+                    ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_NVME]),
+                    ls_text_bytes(host, sizeof host, m->hardware->available_bytes[LS_PLACE_NVME]));
+        fputc('\n', file);
     }
     fprintf(file, "  %-10s %12s %12s %12s\n", "available", "",
             ls_text_bytes(hbm, sizeof hbm, m->hardware->available_bytes[LS_PLACE_HBM]),

@@ -74,6 +74,16 @@ static void describe_shortage(ls_plan_report *r)
 
     ls_text_bytes(is_short, sizeof is_short, r->short_bytes[p]);
     ls_text_bytes(available, sizeof available, r->available.place_bytes[p]);
+    if (place == LS_PLACE_NVME) {
+        snprintf(r->why, sizeof r->why,
+                 "nvme: the plan is short by %s: it needs a file of %s, %s has room for %s; free "
+                 "space there, name another folder as nvme.path of the hardware profile (or a "
+                 "larger capacity), or place less on nvme (memory.place, memory.save)",
+                 is_short,
+                 ls_text_bytes(needed, sizeof needed, ls_plan_place_bytes(r->plan, place)),
+                 r->hardware->nvme_path, available);
+        return;
+    }
     const int n = snprintf(r->why, sizeof r->why,
                            "%s memory: the plan is short by %s: ", ls_place_name(place), is_short);
     if (states > r->available.place_bytes[p])
@@ -272,7 +282,9 @@ static void print_place(const ls_plan_report *r, ls_place_kind place, FILE *file
     print_bytes(file, "padding", total + shared - sum, "to the alignment of spans");
     print_bytes(file, "total", total, "");
     print_bytes(file, "available", r->available.place_bytes[place],
-                place == LS_PLACE_HOST ? r->limit : "");
+                place == LS_PLACE_HOST   ? r->limit
+                : place == LS_PLACE_NVME ? r->hardware->nvme_path
+                                         : "");
 }
 
 /* The lanes that have steps in some segment. */

@@ -14,7 +14,7 @@
 #include "plan_times.h"
 #include "save_search.h"
 
-#define LS_PLAN_WHY_BYTES 1024
+#define LS_PLAN_WHY_BYTES 1536
 
 typedef struct ls_plan_report {
     const ls_run_config *config;

@@ -25,9 +25,10 @@ ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_d
                           ls_prediction *prediction)
 {
     const bool on_gpu = hardware->has_device && !hardware->emulated;
-    const ls_cost_model model = ls_cost_model_make(hardware->topology, on_gpu, dtype);
+    ls_cost_model model = ls_cost_model_make(hardware->topology, on_gpu, dtype);
     ls_prediction made = {.peak_flops_per_s = model.peak_flops_per_s};
 
+    ls_cost_model_fit(&model, plan);
     memcpy(made.why_unknown, model.why_unknown, sizeof made.why_unknown);
     if (made.why_unknown[0] == '\0')
         LS_TRY(ls_simulate(plan, &model, NULL, NULL, &made.simulation));

@@ -110,6 +110,19 @@ static ls_status add_placement(const ls_placement *placement, cJSON *plan)
     return add_number(plan, "ring_slots", (double)placement->ring_slots);
 }
 
+/* Bytes of each class in a place. */
+static ls_status add_classes(const ls_plan *plan, ls_place_kind place, const char *key,
+                             cJSON *object)
+{
+    cJSON *classes = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(object, key, classes));
+    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
+        LS_TRY(
+            add_number(classes, ls_role_name(role), (double)ls_plan_role_bytes(plan, place, role)));
+    return LS_OK;
+}
+
 static ls_status add_plan(const ls_trainer *t, cJSON *run)
 {
     const ls_plan *plan = &t->instance.plan;
@@ -120,17 +133,37 @@ static ls_status add_plan(const ls_trainer *t, cJSON *run)
     LS_TRY(add_number(object, "n_steps", (double)plan->segment_steps[LS_SEGMENT_STEP]));
     LS_TRY(add_number(object, "hbm_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HBM)));
     LS_TRY(add_number(object, "host_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_HOST)));
-    cJSON *classes = cJSON_CreateObject();
-    LS_TRY(ls_json_add(object, "classes", classes));
-    for (ls_role role = 0; role < LS_ROLE_COUNT; role++)
-        LS_TRY(add_number(classes, ls_role_name(role),
-                          (double)ls_plan_role_bytes(plan, LS_PLACE_HOST, role)));
+    LS_TRY(add_number(object, "nvme_bytes", (double)ls_plan_place_bytes(plan, LS_PLACE_NVME)));
+    LS_TRY(add_classes(plan, LS_PLACE_HOST, "classes", object));
+    if (ls_plan_place_bytes(plan, LS_PLACE_NVME) > 0)
+        LS_TRY(add_classes(plan, LS_PLACE_NVME, "nvme_classes", object));
     LS_TRY(add_number(object, "chunk", (double)t->choices.chunk));
     LS_TRY(add_number(object, "query_block", (double)t->choices.query_block));
     LS_TRY(add_placement(&t->choices.placement, object));
     LS_TRY(add_arenas(&t->instance, object));
     LS_TRY(add_text(object, "save", ls_saves_name(&t->choices.saves, save)));
     return ls_json_add(object, "save_layers", ls_saves_ranges_to_json(&t->choices.saves));
+}
+
+/* What the profile says of the link to device memory, to hold the record's copies against. */
+static ls_status add_link(const ls_trainer *t, cJSON *run)
+{
+    const ls_hardware *hardware = t->options.hardware;
+    const ls_topology *machine = hardware != NULL ? hardware->topology : NULL;
+    const ls_place *memory = machine != NULL ? ls_topology_find_device_memory(machine) : NULL;
+
+    for (int l = 0; memory != NULL && l < machine->n_links; l++) {
+        const ls_link *link = &machine->links[l];
+        if (strcmp(link->to, memory->name) != 0 || link->remote) continue;
+        cJSON *object = cJSON_CreateObject();
+        LS_TRY(ls_json_add(run, "link", object));
+        if (ls_known(link->bytes_per_s))
+            LS_TRY(add_number(object, "copy_in_bytes_per_s", link->bytes_per_s.value));
+        if (ls_known(link->reverse_bytes_per_s))
+            LS_TRY(add_number(object, "copy_out_bytes_per_s", link->reverse_bytes_per_s.value));
+        return LS_OK;
+    }
+    return LS_OK;
 }
 
 static ls_status add_model(const ls_trainer *t, cJSON *run)
@@ -159,6 +192,8 @@ static ls_status add_warnings(const ls_trainer *t, cJSON *run)
     LS_TRY(ls_json_add(run, "warnings", warnings));
     if (hardware != NULL && hardware->note[0] != '\0')
         LS_TRY(ls_json_append(warnings, cJSON_CreateString(hardware->note)));
+    if (hardware != NULL && ls_run_warning_nvme(t->config, hardware, text))
+        LS_TRY(ls_json_append(warnings, cJSON_CreateString(text)));
     if (!ls_run_warning_positions(t->config, t->model, text)) return LS_OK;
     return ls_json_append(warnings, cJSON_CreateString(text));
 }
@@ -179,7 +214,6 @@ static ls_status add_missing(const ls_trainer *t, const ls_run_file_options *opt
     static const char *const reasons[][2] = {
         {"bytes.disk_in", "bytes read from files are not counted"},
         {"bytes.disk_out", "bytes written to files are not counted"},
-        {"peak_bytes.nvme", "no tensor is placed on disk"},
     };
     static const char *const without_device[][2] = {
         {"bytes.copy_in", "the cpu device computes in place: no copy lanes are used"},
@@ -192,6 +226,8 @@ static ls_status add_missing(const ls_trainer *t, const ls_run_file_options *opt
     LS_TRY(ls_run_meters_describe(options->meters, options->final, run, missing));
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         LS_TRY(add_text(missing, reasons[i][0], reasons[i][1]));
+    if (ls_plan_place_bytes(&t->instance.plan, LS_PLACE_NVME) == 0)
+        LS_TRY(add_text(missing, "peak_bytes.nvme", "no tensor is placed on nvme"));
     LS_TRY(add_missing_times(options->prediction, missing));
     if (t->choices.placement.has_device) return LS_OK;
     for (size_t i = 0; i < sizeof without_device / sizeof without_device[0]; i++)
@@ -218,6 +254,7 @@ static ls_status build_run(const ls_trainer *t, const ls_run_file_options *optio
     LS_TRY(add_model(t, run));
     LS_TRY(add_machine(run));
     LS_TRY(add_plan(t, run));
+    LS_TRY(add_link(t, run));
     cJSON *build = cJSON_CreateObject();
     LS_TRY(ls_json_add(run, "build", build));
     LS_TRY(add_text(build, "compiler", LS_COMPILER));

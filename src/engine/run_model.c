@@ -146,7 +146,6 @@ static void forgive(const ls_run_config *config, const ls_model_config *model,
     else
         fix_ntk(config, of_weights);
     if (config->window > 0) of_weights->sliding_window = model->sliding_window;
-    of_weights->max_position_embeddings = model->max_position_embeddings;
     of_weights->initializer_range = model->initializer_range;
     of_weights->bos_token_id = model->bos_token_id;
     of_weights->eos_token_id = model->eos_token_id;
@@ -165,6 +164,8 @@ ls_status ls_run_model_check(const ls_run_config *config, const ls_model_config 
     LS_TRY(ls_path_describe(path, &kind));
     if (kind == LS_PATH_ABSENT) return LS_OK;
     LS_TRY(ls_model_config_read(directory, &of_weights));
+    /* how far positions reach is no part of the arithmetic: what a scaling makes of it is read */
+    of_weights.max_position_embeddings = model->max_position_embeddings;
     if (!resume) forgive(config, model, &of_weights);
     ls_status status = ls_model_config_to_json(&of_weights, config->precision, &before);
     if (status == LS_OK) status = ls_model_config_to_json(model, config->precision, &now);

@@ -56,11 +56,11 @@ static ls_status read_layers(const ls_yaml_node *node, const ls_saves *before, l
 static ls_status read_range(const ls_yaml_node *node, const ls_saves *before, ls_save_range *range)
 {
     static const char *const keys[] = {"layers", "policy", "place"};
-    static const char *const places[] = {"hbm", "host"};
-    static const ls_place_kind kinds[] = {LS_PLACE_HBM, LS_PLACE_HOST};
+    const char *places[LS_PLACE_COUNT];
     const ls_yaml_node *layers, *policy, *place;
     size_t index;
 
+    for (int p = 0; p < LS_PLACE_COUNT; p++) places[p] = ls_place_name((ls_place_kind)p);
     LS_TRY(ls_yaml_get_map(node));
     LS_TRY(ls_yaml_check_keys(node, keys, sizeof keys / sizeof keys[0]));
     layers = ls_yaml_find(node, "layers");
@@ -75,8 +75,8 @@ static ls_status read_range(const ls_yaml_node *node, const ls_saves *before, ls
     if (policy->kind != LS_YAML_SCALAR || !ls_save_policy_parse(policy->text, &range->policy))
         return refuse_policy(policy, POLICIES);
     if (place == NULL) return LS_OK;
-    LS_TRY(ls_yaml_get_word(place, places, sizeof places / sizeof places[0], &index));
-    range->place = 1 + (int)kinds[index];
+    LS_TRY(ls_yaml_get_word(place, places, LS_PLACE_COUNT, &index));
+    range->place = 1 + (int)index;
     return LS_OK;
 }
 

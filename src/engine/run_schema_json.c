@@ -12,6 +12,7 @@
 #include "run_schema.h"
 
 #define FRAGMENT_BYTES 4096
+#define PLACES_BYTES   128
 
 #define COUNT_PATTERN "{\"type\": \"string\", \"pattern\": \"^[0-9]+([.][0-9]+)?[kKMG]?$\"}"
 
@@ -41,10 +42,22 @@ static void format_rope(char *text, size_t size)
     snprintf(text, size, "{\"anyOf\": [{\"type\": \"null\"}, %s]}", map);
 }
 
+/* "hbm", "host", ... */
+static void format_places(char *text, size_t size)
+{
+    size_t at = 0;
+
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        at += (size_t)snprintf(text + at, size - at, "%s\"%s\"", p > 0 ? ", " : "",
+                               ls_place_name((ls_place_kind)p));
+}
+
 static void format_save(char *text, size_t size)
 {
     static const char strided[] = "(o[+])?x/([2-9]|[1-9][0-9]+)";
+    char places[PLACES_BYTES];
 
+    format_places(places, sizeof places);
     snprintf(text, size,
              "{\"anyOf\": [{\"enum\": [\"auto\", \"x\", \"x+o\", \"x+qkv+o\"]}, "
              "{\"type\": \"string\", \"pattern\": \"^%s$\"}, "
@@ -55,8 +68,8 @@ static void format_save(char *text, size_t size)
              "{\"type\": \"string\", \"pattern\": \"^[0-9]+(-[0-9]+)?$\"}]}, "
              "\"policy\": {\"type\": \"string\", "
              "\"pattern\": \"^(x|x[+]o|x[+]qkv[+]o|%s)$\"}, "
-             "\"place\": {\"enum\": [\"hbm\", \"host\"]}}}}]}",
-             strided, LS_SAVE_RANGES_MAX, strided);
+             "\"place\": {\"enum\": [%s]}}}}]}",
+             strided, LS_SAVE_RANGES_MAX, strided, places);
 }
 
 /* {"x": {"enum": ["hbm", "host"]}, ...} of all classes and places. */
@@ -65,15 +78,11 @@ static void format_place(char *text, size_t size)
     const char *names[LS_CLASS_COUNT];
     ls_tensor_class classes[LS_CLASS_COUNT];
     const size_t n = ls_run_list_classes(names, classes);
-    char places[128] = "";
+    char places[PLACES_BYTES];
     int at = snprintf(text, size,
                       "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {");
 
-    for (int p = 0; p < LS_PLACE_COUNT; p++) {
-        const size_t used = strlen(places);
-        snprintf(places + used, sizeof places - used, "%s\"%s\"", p > 0 ? ", " : "",
-                 ls_place_name((ls_place_kind)p));
-    }
+    format_places(places, sizeof places);
     for (size_t c = 0; c < n; c++)
         at += snprintf(text + at, size - (size_t)at, "%s\"%s\": {\"enum\": [%s]}",
                        c > 0 ? ", " : "", names[c], places);

@@ -23,6 +23,11 @@
 bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config *model,
                               char text[LS_RUN_WARNING_BYTES]);
 
+/* Whether what is placed on nvme lies in memory all the same: nvme.path is in a tmpfs.  text as
+ * above. */
+bool ls_run_warning_nvme(const ls_run_config *config, const ls_hardware *hardware,
+                         char text[LS_RUN_WARNING_BYTES]);
+
 /* All warnings of the run, that of the hardware included, a line each, to stderr. */
 void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model,
                            const ls_hardware *hardware);

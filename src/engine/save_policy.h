@@ -56,8 +56,8 @@ void ls_saves_set(ls_saves *saves, ls_save_policy policy);
 /* What a layer keeps. */
 ls_layer_save ls_saves_of(const ls_saves *saves, int32_t layer);
 
-/* Whether its x, o, q, k, v lie in device memory because the range says so, or do not for the same
- * reason: 1 + ls_place_kind; 0: as the classes say. */
+/* Where its x, o, q, k, v lie because the range says so: 1 + ls_place_kind; 0: as the classes say.
+ */
 int ls_saves_place(const ls_saves *saves, int32_t layer);
 
 /* Where all layers have one policy its word, else "mixed"; returns buffer. */

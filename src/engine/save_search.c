@@ -25,7 +25,8 @@ static bool is_for_auto(ls_save_policy policy)
 /* Whether a class of a layer lies in host memory when it is kept. */
 static bool is_on_host(const ls_run_config *config, ls_tensor_class class, int place)
 {
-    return (place != 0 ? place : config->places[class]) != 1 + LS_PLACE_HBM;
+    const int given = place != 0 ? place : config->places[class];
+    return given == 0 || given == 1 + LS_PLACE_HOST;
 }
 
 static bool freezes(const ls_run_config *config)
@@ -89,8 +90,9 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
 {
     const uint64_t limit = host_limit(hardware);
     const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
+    const uint64_t disk = ls_choices_room(hardware, LS_PLACE_NVME);
     const double bound =
-        (double)limit + (double)device - count_states_bytes(config, model, choices);
+        (double)limit + (double)device + (double)disk - count_states_bytes(config, model, choices);
     ls_plan_cost cost;
 
     for (int p = 0; p < N_POLICIES; p++) {
@@ -99,7 +101,8 @@ ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *mod
         if (!is_for_auto(ladder[p])) continue;
         if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
         LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
-        if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device)
+        if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device &&
+            cost.place_bytes[LS_PLACE_NVME] <= disk)
             return LS_OK;
     }
     return ls_choices_place(config, model, hardware, true, false, choices);
@@ -124,10 +127,10 @@ ls_status ls_save_find_nearest(const ls_run_config *config, const ls_model_confi
                                const ls_hardware *hardware, const ls_choices *asked, double flops,
                                ls_save_nearest *nearest)
 {
-    const double bound = (double)ls_choices_room(hardware, LS_PLACE_HOST) +
-                         (double)ls_choices_room(hardware, LS_PLACE_HBM) -
-                         count_states_bytes(config, model, asked);
+    double bound = -count_states_bytes(config, model, asked);
 
+    for (int p = 0; p < LS_PLACE_COUNT; p++)
+        bound += (double)ls_choices_room(hardware, (ls_place_kind)p);
     *nearest = (ls_save_nearest){.found = false};
     for (int p = 0; p < N_POLICIES; p++) {
         ls_choices choices = *asked;

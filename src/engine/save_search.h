@@ -12,16 +12,16 @@
 
 #include "choices.h"
 
-/* Bytes of what is kept of a micro-batch and not put into device memory for good; some of it may
- * stay there all the same, in slots that nobody wants before backward.  0 with frozen groups:
- * layers below which nothing trains keep nothing. */
+/* Bytes of what is kept of a micro-batch and put neither into device memory for good nor into a
+ * file; some of it may stay in device memory all the same, in slots that nobody wants before
+ * backward.  0 with frozen groups: layers below which nothing trains keep nothing. */
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *model,
                           const ls_saves *saves);
 
 /*
  * What `auto` means: the first of x+qkv+o, x+o, o+x/2, o+x/4, x whose whole plan keeps within half
  * of the host memory that is available (beside a GPU: within 15 sixteenths), and within device
- * memory; else x.
+ * memory and the disk, if some of it is placed there; else x.
  *   choices  all but saves and placement are set; those are
  */
 ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,

@@ -50,11 +50,22 @@ typedef struct training {
     ls_record *record;
     ls_progress progress;
     bool warned_of_no_label;
+    uint64_t anonymous_bytes_peak;       /* at the end of steps; host lane */
     ls_loss_record step_line, eval_line; /* of losses */
     int64_t saved_step;                  /* of the newest checkpoint; -1: none */
 } training;
 
 /* ---- record -------------------------------------------------------------------------------- */
+
+/* The kernel's peak counts pages of mapped files, which the page cache gives back when it must:
+ * where a plan has a file it is looked at what else is resident. */
+static uint64_t host_bytes_peak(training *t, bool has_file)
+{
+    if (!has_file) return ls_process_resident_bytes_peak();
+    const uint64_t now = ls_process_anonymous_bytes();
+    if (now > t->anonymous_bytes_peak) t->anonymous_bytes_peak = now;
+    return t->anonymous_bytes_peak;
+}
 
 static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
 {
@@ -62,6 +73,7 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
     const ls_dtype dtype = t->config->precision;
     const double model = ls_trainer_model_flops(&t->trainer, r->tokens, r->pairs);
     const double alst = ls_trainer_alst_flops(&t->trainer, r->tokens);
+    const uint64_t file = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_NVME);
     const double peak =
         t->prediction.peak_flops_per_s > 0 ? t->prediction.peak_flops_per_s : (double)NAN;
     ls_step_record line = {
@@ -90,7 +102,8 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
             r->copied_bytes[LS_LANE_COPY_IN] + r->copied_bytes[LS_LANE_COMPUTE], /* of batches */
         .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
         .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
-        .peak_bytes_host = ls_process_resident_bytes_peak(),
+        .peak_bytes_host = host_bytes_peak(t, file > 0),
+        .peak_bytes_nvme = file,
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
         .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
         .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
@@ -487,6 +500,10 @@ static void note_start(training *t)
                          (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_HBM) / 0x1p20,
                          ls_mode_name(t->trainer.choices.placement.classes[LS_CLASS_WEIGHTS].mode),
                          t->hardware.host_reason);
+    if (ls_plan_place_bytes(&instance->plan, LS_PLACE_NVME) > 0)
+        ls_progress_note(&t->progress, "nvme: %.0f MiB in a file in %s, which ends with this run",
+                         (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_NVME) / 0x1p20,
+                         t->hardware.nvme_path);
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
                      ops->kernel_name(LS_OP_matmul, t->config->precision),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision));

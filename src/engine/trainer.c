@@ -341,6 +341,7 @@ static ls_status open_parts(ls_trainer *t)
         instance.touch_threads = ls_cpu_threads();
         instance.bind = hardware->host_node >= 0;
         instance.host_node = hardware->host_node;
+        instance.nvme_path = hardware->nvme_path;
     }
     LS_TRY(open_data(t));
     LS_TRY(ls_instance_open(&decoder, &instance, &t->instance));

@@ -49,6 +49,17 @@ static ls_status add_path(file_list *list, char *path) /* owns path from here on
     return LS_OK;
 }
 
+/* NAME.bin.tmp-PID or NAME.idx.tmp-PID, the output of a process that was killed: no text. */
+static bool is_half_written(const char *name)
+{
+    const char *at = strstr(name, ".tmp-");
+
+    if (at == NULL || at - name < 4) return false;
+    if (strncmp(at - 4, ".bin", 4) != 0 && strncmp(at - 4, ".idx", 4) != 0) return false;
+    at += strlen(".tmp-");
+    return *at != '\0' && at[strspn(at, "0123456789")] == '\0';
+}
+
 static ls_status collect_folder(file_list *list, const char *path, int depth)
 {
     ls_name_list names = {NULL, 0};
@@ -67,7 +78,7 @@ static ls_status collect_folder(file_list *list, const char *path, int depth)
             break;
         }
         status = ls_path_describe_link(below, &kind);
-        if (status == LS_OK && kind == LS_PATH_FILE) {
+        if (status == LS_OK && kind == LS_PATH_FILE && !is_half_written(names.names[i])) {
             status = add_path(list, below);
             continue;
         }

@@ -14,8 +14,8 @@
 
 const char *ls_resource_name(ls_resource resource)
 {
-    static const char *const names[LS_RESOURCE_COUNT] = {"hbm",      "host", "link_in",
-                                                         "link_out", "link", "disk"};
+    static const char *const names[LS_RESOURCE_COUNT] = {
+        "hbm", "host", "link_in", "link_out", "link", "nvme_in", "nvme_out", "nvme", "disk"};
     assert(resource >= 0 && resource < LS_RESOURCE_COUNT);
     return names[resource];
 }
@@ -177,6 +177,19 @@ static void read_emulated_device(const ls_topology *machine, const ls_place *hos
     if (link != NULL && ls_known(link->bytes_per_s)) read_link(link, model);
 }
 
+static void read_nvme(const ls_topology *machine, const ls_place *host, ls_cost_model *model)
+{
+    const ls_link *link = ls_topology_find_link(machine, "nvme", host->name);
+
+    if (link == NULL || !ls_known(link->bytes_per_s) || link->bytes_per_s.value <= 0) return;
+    const double in = link->bytes_per_s.value;
+    const double out = known_or(link->reverse_bytes_per_s, in);
+    model->knows_nvme = true;
+    model->bytes_per_s[LS_RESOURCE_NVME_IN] = in;
+    model->bytes_per_s[LS_RESOURCE_NVME_OUT] = out;
+    model->bytes_per_s[LS_RESOURCE_NVME] = known_or(link->both_bytes_per_s, in + out);
+}
+
 ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype)
 {
     ls_cost_model model = {.has_device = has_device, .launch_latency_s = LAUNCH_LATENCY_S};
@@ -200,7 +213,14 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
         read_device(machine, host, &model);
     else
         read_emulated_device(machine, host, &model);
+    read_nvme(machine, host, &model);
     return model;
+}
+
+void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan)
+{
+    if (!model->knows_nvme && ls_plan_place_bytes(plan, LS_PLACE_NVME) > 0)
+        miss(model, "nvme", "bytes_per_s of the link to host memory");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -236,17 +256,25 @@ static double arithmetic_seconds(const ls_cost_model *m, const ls_plan *plan, co
     return step->flops / ls_rate_curve_at(&m->rates[rate], size);
 }
 
-/* Bytes of operands at a place. */
-static double operand_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place)
+/* Bytes of operands at a place that are read, or that are written. */
+static double accessed_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place,
+                             ls_access access)
 {
     double bytes = 0;
 
     for (int32_t o = 0; o < step->n_operands; o++) {
         const ls_step_operand *operand = &plan->operands[step->first_operand + o];
         if (operand->span.arena < 0 || plan->arenas[operand->span.arena].place != place) continue;
-        bytes += (double)operand->span.bytes * (operand->access == LS_ACCESS_READ_WRITE ? 2 : 1);
+        if (operand->access & access) bytes += (double)operand->span.bytes;
     }
     return bytes;
+}
+
+/* Both. */
+static double operand_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place)
+{
+    return accessed_bytes(plan, step, place, LS_ACCESS_READ) +
+           accessed_bytes(plan, step, place, LS_ACCESS_WRITE);
 }
 
 static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_step_cost *cost)
@@ -263,13 +291,27 @@ static void take_memory(const ls_cost_model *m, ls_place_kind place, double byte
     take(m, on_device ? LS_RESOURCE_HBM : LS_RESOURCE_HOST, bytes, cost);
 }
 
+/* Memory of the host, and what a file passes through it: from the disk or to it, and once more
+ * between there and the step. */
+static void take_host_memory(const ls_cost_model *m, const ls_plan *plan, const ls_step *step,
+                             ls_step_cost *cost)
+{
+    const double in = accessed_bytes(plan, step, LS_PLACE_NVME, LS_ACCESS_READ);
+    const double out = accessed_bytes(plan, step, LS_PLACE_NVME, LS_ACCESS_WRITE);
+
+    take_memory(m, LS_PLACE_HOST, operand_bytes(plan, step, LS_PLACE_HOST) + 2 * (in + out), cost);
+    take(m, LS_RESOURCE_NVME_IN, in, cost);
+    take(m, LS_RESOURCE_NVME_OUT, out, cost);
+    take(m, LS_RESOURCE_NVME, in + out, cost);
+}
+
 static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
 {
     const double bytes = (double)step->bytes / 2;
     ls_step_cost cost = {.seconds = 0};
 
     take_memory(m, LS_PLACE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
-    take_memory(m, LS_PLACE_HOST, operand_bytes(plan, step, LS_PLACE_HOST), &cost);
+    take_host_memory(m, plan, step, &cost);
     take(m, step->lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes,
          &cost);
     take(m, LS_RESOURCE_LINK, bytes, &cost);
@@ -284,7 +326,7 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_plan *plan, cons
     ls_step_cost cost = {.seconds = arithmetic_seconds(m, plan, step)};
 
     take_memory(m, LS_PLACE_HBM, hbm, &cost);
-    take_memory(m, LS_PLACE_HOST, host, &cost);
+    take_host_memory(m, plan, step, &cost);
     if (m->has_device && host > 0) {
         take(m, LS_RESOURCE_LINK_IN, host, &cost);
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
@@ -298,11 +340,12 @@ static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_plan *pla
                                       const ls_step *step)
 {
     const double host = operand_bytes(plan, step, LS_PLACE_HOST);
-    ls_step_cost cost = {.seconds = host / m->host_lane_bytes_per_s};
+    const double file = operand_bytes(plan, step, LS_PLACE_NVME);
+    ls_step_cost cost = {.seconds = (host + file) / m->host_lane_bytes_per_s};
 
-    take(m, LS_RESOURCE_HOST, host, &cost);
+    take_host_memory(m, plan, step, &cost);
     if (step->lane == LS_LANE_DISK_IN || step->lane == LS_LANE_DISK_OUT)
-        take(m, LS_RESOURCE_DISK, host, &cost);
+        take(m, LS_RESOURCE_DISK, host + file, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
 }

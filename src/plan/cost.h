@@ -10,6 +10,10 @@
  *   op on the CPU     arithmetic | host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
+ *   any of them       bytes in a file: the link of nvme one way, both ways together, and host
+ * memory twice: between disk and page cache, and between that and who uses them
+ *
+ * A file may well stay in the page cache where there is room; it is not counted on.
  *
  * Layer: plan (uses topology, model).  Threads: plain data.
  */
@@ -26,6 +30,9 @@ typedef enum ls_resource {
     LS_RESOURCE_LINK_IN,  /* host to device */
     LS_RESOURCE_LINK_OUT, /* device to host */
     LS_RESOURCE_LINK,     /* both ways together */
+    LS_RESOURCE_NVME_IN,  /* from the file to host memory */
+    LS_RESOURCE_NVME_OUT, /* to the file */
+    LS_RESOURCE_NVME,     /* both ways together */
     LS_RESOURCE_DISK,
     LS_RESOURCE_COUNT
 } ls_resource;
@@ -59,7 +66,7 @@ typedef struct ls_cost_model {
     double in_place_bytes_per_s;           /* kernels on host memory over the link */
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
-    bool has_device;
+    bool has_device, knows_nvme;
     char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the model is complete */
 } ls_cost_model;
 
@@ -71,6 +78,10 @@ typedef struct ls_cost_model {
  *   dtype       of weights and activations
  */
 ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype);
+
+/* Of a figure that only some plans need (the rate of the link from nvme): where this plan does and
+ * it is not known, why_unknown names it. */
+void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan);
 
 /* What one step costs when it runs alone. */
 typedef struct ls_step_cost {

@@ -15,8 +15,6 @@
 #include "staging.h"
 #include "visits.h"
 
-enum { ARENA_HOST = 0, ARENA_HBM };
-
 #define WORKSPACE INT32_MAX /* as a tensor: the one that the plan adds for ops, last of all */
 
 typedef struct lowering {
@@ -28,7 +26,8 @@ typedef struct lowering {
     int64_t steps_capacity, operands_capacity;
     ls_lifetimes lives;
     ls_tensor_life workspace_life;
-    uint64_t workspace_bytes; /* of the op that needs most */
+    uint64_t workspace_bytes;         /* of the op that needs most */
+    int32_t arena_of[LS_PLACE_COUNT]; /* -1: the plan has none there */
     double step_flops;
 } lowering;
 
@@ -201,8 +200,21 @@ static ls_plan_tensor make_workspace(const lowering *l)
                                        .role = LS_ROLE_STAGING,
                                        .layer = -1,
                                        .param = -1},
-                            .span.arena = l->has_device ? ARENA_HBM : ARENA_HOST,
+                            .span.arena = l->arena_of[l->has_device ? LS_PLACE_HBM : LS_PLACE_HOST],
                             .source = -1};
+}
+
+/* Host memory, that of a device, and a file if anything lies in it. */
+static void number_arenas(lowering *l)
+{
+    bool in_file = false;
+
+    for (int32_t i = 0; i < l->staged.tape.n_tensors; i++)
+        in_file = in_file || l->staged.tensors[i].place == LS_PLACE_NVME;
+    l->plan->n_arenas = 0;
+    l->arena_of[LS_PLACE_HOST] = l->plan->n_arenas++;
+    l->arena_of[LS_PLACE_HBM] = l->has_device ? l->plan->n_arenas++ : -1;
+    l->arena_of[LS_PLACE_NVME] = in_file ? l->plan->n_arenas++ : -1;
 }
 
 static ls_status list_tensors(lowering *l)
@@ -218,10 +230,9 @@ static ls_status list_tensors(lowering *l)
         return LS_FAIL(LS_ERR_NO_MEMORY, "plan of %d tensors", plan->n_tensors);
     for (int32_t i = 0; i < tape->n_tensors; i++) {
         const ls_staged_tensor *where = &l->staged.tensors[i];
-        plan->tensors[i] =
-            (ls_plan_tensor){.tensor = tape->tensors[i],
-                             .span.arena = where->place == LS_PLACE_HBM ? ARENA_HBM : ARENA_HOST,
-                             .source = where->source};
+        plan->tensors[i] = (ls_plan_tensor){.tensor = tape->tensors[i],
+                                            .span.arena = l->arena_of[where->place],
+                                            .source = where->source};
         if (tape->tensors[i].param >= n_params) n_params = tape->tensors[i].param + 1;
     }
     LS_TRY(ls_lifetimes_reach(&l->lives, plan->n_tensors - 1));
@@ -250,11 +261,10 @@ static ls_status place_tensors(const lowering *l)
 {
     ls_plan *plan = l->plan;
 
-    plan->n_arenas = l->has_device ? 2 : 1;
     plan->arenas = calloc((size_t)plan->n_arenas, sizeof *plan->arenas);
     if (plan->arenas == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "arenas of the plan");
-    plan->arenas[ARENA_HOST].place = LS_PLACE_HOST;
-    if (l->has_device) plan->arenas[ARENA_HBM].place = LS_PLACE_HBM;
+    for (int place = 0; place < LS_PLACE_COUNT; place++)
+        if (l->arena_of[place] >= 0) plan->arenas[l->arena_of[place]].place = (ls_place_kind)place;
     LS_TRY(lay_out(l));
     for (int64_t i = 0; i < plan->n_operands; i++) {
         ls_step_operand *operand = &plan->operands[i];
@@ -274,6 +284,7 @@ static ls_status lower_all(lowering *l, const ls_tape *tape, const ls_placement 
 {
     find_workspace_operands(l);
     LS_TRY(ls_stage(tape, placement, append_step, l, &l->staged));
+    number_arenas(l);
     LS_TRY(list_tensors(l));
     LS_TRY(place_tensors(l));
     return l->measures ? LS_OK : ls_plan_order(l->plan);

@@ -7,6 +7,7 @@
  * another lane still works on the one before.
  *
  *   arenas    | host: weights | lo | m | v | grad | x ... |   | hbm: slots | chunk ... | staging |
+ *             | nvme: what is placed in a file, if anything is |
  *   segments  | step: s0 s1 ... | step+save: ... | eval: ... | drain: ... |
  *   carries   what earlier segments did, as far as this one must wait for it
  *

@@ -92,9 +92,10 @@ static ls_status place_tensor(staging *s, int32_t t, bool computes, bool others)
     const ls_class_placement *rule =
         ls_placement_of(s->placement, (ls_tensor_class)tensor->role, tensor->layer);
     const bool is_scratch = !others && !tensor->persistent; /* of the compute lane alone */
+    const ls_place_kind rest = rule->place == LS_PLACE_NVME ? LS_PLACE_NVME : LS_PLACE_HOST;
     ls_staged_tensor *where = &s->out->tensors[t];
 
-    *where = (ls_staged_tensor){LS_PLACE_HOST, -1, -1, computes};
+    *where = (ls_staged_tensor){rest, -1, -1, computes};
     if (!s->placement->has_device || !computes) return LS_OK;
     if (rule->place == LS_PLACE_HBM && is_scratch) where->place = LS_PLACE_HBM;
     if (rule->place == LS_PLACE_HBM || rule->mode == LS_MODE_DIRECT) return LS_OK;

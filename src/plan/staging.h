@@ -2,10 +2,10 @@
  * staging.h - private to the plan: the copies between host and device memory, as calls.
  *
  * A tape knows no places.  Given a placement, every tensor gets one; what the compute lane reads or
- * writes of a tensor that lives in host memory goes through a slot of device memory, and copies in
- * and out are put where they belong (visits.h says when).  Visits take the slots of their pool in
- * the order in which they are wanted, the one given up longest ago first, as early as one is free;
- * every segment starts anew.
+ * writes of a tensor that lives in host memory, or in a file mapped there, goes through a slot of
+ * device memory, and copies in and out are put where they belong (visits.h says when).  Visits take
+ * the slots of their pool in the order in which they are wanted, the one given up longest ago
+ * first, as early as one is free; every segment starts anew.
  *
  * A visit that only reads is never copied out, nor one whose result nobody reads later in the
  * segment; one that writes everything is never copied in.

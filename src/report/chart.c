@@ -70,7 +70,7 @@ void ls_chart_write_style(FILE *file)
           ".chart{width:100%;height:auto;display:block;font:13px system-ui,sans-serif}\n"
           ".chart text{fill:var(--fg)}.chart .dim{fill:var(--dim)}\n"
           ".chart .grid{stroke:var(--grid);stroke-width:1}\n"
-          ".chart .line{fill:none;stroke-width:1.6;stroke-linejoin:round}\n",
+          ".chart .line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}\n",
           file);
 }
 
@@ -217,10 +217,20 @@ static void write_line(FILE *f, const ls_chart *c, const ls_chart_series *s, con
             n++;
         }
         if (n > 0)
-            fprintf(f, "%c%.1f %.1f", down ? 'L' : 'M', place(x, sum_x / n), place(y, sum_y / n));
+            fprintf(f, "%c%.1f %.1f%s", down ? 'L' : 'M', place(x, sum_x / n), place(y, sum_y / n),
+                    down ? "" : "h0"); /* a value without neighbours is a dot */
         down = n > 0;
     }
     fprintf(f, "\" style=\"stroke:var(--c%d)\"/>\n", s->color % LS_CHART_COLORS);
+}
+
+/* No line can be drawn through it: a run of one step. */
+static bool has_one_value(const ls_chart *c, const ls_chart_series *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->n && n < 2; i++)
+        n += isfinite(as_x(c, s->x[i])) && isfinite(s->y[i]);
+    return n == 1;
 }
 
 static void write_points(FILE *f, const ls_chart *c, const ls_chart_series *s, const axis *x,
@@ -239,37 +249,68 @@ static void write_points(FILE *f, const ls_chart *c, const ls_chart_series *s, c
     }
 }
 
-/* A mark and a name, cut to its share of the row. */
-static void write_key(FILE *f, const char *name, int color, bool band, int index, int n)
+/* A row of marks with names, as wide as the drawing. */
+typedef struct legend_row {
+    double x, y, letter; /* where the next key begins, and how wide a letter is */
+    int letters_max;     /* of a name: more are cut off */
+    bool band;
+} legend_row;
+
+#define KEY_MARK   13.0
+#define KEY_SPACE  10.0
+#define LETTER     7.6 /* about as wide as a wide one of 13 px */
+#define LETTER_MIN 4.6
+
+/* n names with so many letters in all: smaller ones where they have no room, then shorter names. */
+static legend_row make_row(int n, int letters, bool band)
 {
-    const double width = (WIDTH - LEFT - RIGHT) / n, x = LEFT + index * width;
-    const double y = band ? TOP + 12.0 : TOP - 2.0;
-    const int letters = (int)((width - 16.0) / 7.0);
+    const double room = WIDTH - LEFT - RIGHT - n * (KEY_MARK + KEY_SPACE);
+    const double letter = letters > 0 ? clamp(room / letters, LETTER_MIN, LETTER) : LETTER;
+    legend_row row = {.x = LEFT,
+                      .y = band ? TOP + 12.0 : TOP - 2.0,
+                      .letter = letter,
+                      .letters_max = 95,
+                      .band = band};
+
+    if (n > 0 && letters * letter > room + 1.0) row.letters_max = (int)(room / n / letter);
+    if (row.letters_max < 1) row.letters_max = 1;
+    return row;
+}
+
+static void write_key(FILE *f, legend_row *row, const char *name, int color)
+{
     char cut[96];
 
-    snprintf(cut, sizeof cut, "%s", name);
-    if (letters < (int)strlen(cut)) cut[letters < 1 ? 1 : letters] = '\0';
+    snprintf(cut, sizeof cut, "%.*s", row->letters_max, name);
     fprintf(f,
             "<rect x=\"%.1f\" y=\"%g\" width=\"10\" height=\"%d\" style=\"fill:var(--c%d)%s\"/>"
-            "<text x=\"%.1f\" y=\"%g\">",
-            x, band ? y - 7.0 : y - 3.0, band ? 9 : 3, color % LS_CHART_COLORS,
-            band ? ";opacity:.3" : "", x + 13.0, y + 2.0);
+            "<text x=\"%.1f\" y=\"%g\" style=\"font-size:%.1fpx\">",
+            row->x, row->band ? row->y - 7.0 : row->y - 3.0, row->band ? 9 : 3,
+            color % LS_CHART_COLORS, row->band ? ";opacity:.3" : "", row->x + KEY_MARK,
+            row->y + 2.0, 13.0 * row->letter / LETTER);
     ls_chart_write_text(f, cut);
     fputs("<title>", f);
     ls_chart_write_text(f, name);
     fputs("</title></text>\n", f);
+    row->x += KEY_MARK + KEY_SPACE + row->letter * (double)strlen(cut);
 }
 
 static void write_legend(FILE *f, const ls_chart *c)
 {
-    int n = 0, at = 0;
+    int n = 0, letters = 0;
 
-    for (int s = 0; s < c->n_series; s++) n += c->series[s].name[0] != '\0';
+    for (int s = 0; s < c->n_series; s++) {
+        n += c->series[s].name[0] != '\0';
+        letters += (int)strlen(c->series[s].name);
+    }
+    legend_row row = make_row(n, letters, false);
     for (int s = 0; s < c->n_series; s++)
-        if (c->series[s].name[0] != '\0')
-            write_key(f, c->series[s].name, c->series[s].color, false, at++, n);
+        if (c->series[s].name[0] != '\0') write_key(f, &row, c->series[s].name, c->series[s].color);
+    letters = 0;
+    for (int b = 0; b < c->n_band_names; b++) letters += (int)strlen(c->band_names[b].name);
+    row = make_row(c->n_band_names, letters, true);
     for (int b = 0; b < c->n_band_names; b++)
-        write_key(f, c->band_names[b].name, c->band_names[b].color, true, b, c->n_band_names);
+        write_key(f, &row, c->band_names[b].name, c->band_names[b].color);
 }
 
 static void write_labels(FILE *f, const ls_chart *c)
@@ -327,7 +368,7 @@ void ls_chart_write(FILE *file, const ls_chart *chart, bool standalone)
     write_y_ticks(file, &y_axis);
     write_x_ticks(file, &x_axis);
     for (int s = 0; s < chart->n_series; s++)
-        if (chart->series[s].points)
+        if (chart->series[s].points || has_one_value(chart, &chart->series[s]))
             write_points(file, chart, &chart->series[s], &x_axis, &y_axis);
         else
             write_line(file, chart, &chart->series[s], &x_axis, &y_axis);

@@ -63,7 +63,7 @@ static const ls_column steps[] = {
     MEASURED("busy_disk_out_s", "s", "time in commands of the lane"),
     MEASURED("copy_in_bytes", "B", "host to device"),
     MEASURED("copy_out_bytes", "B", "device to host"),
-    MEASURED("peak_host_bytes", "B", "largest resident set so far"),
+    MEASURED("peak_host_bytes", "B", "largest resident set so far, without the file of nvme"),
     MEASURED("peak_hbm_bytes", "B", "device memory that the plan reserves"),
     MEASURED("energy_gpu_j", "J", "the GPU with its memory"),
     MEASURED("energy_module_j", "J", "the whole module: holds gpu and grace"),

@@ -243,7 +243,7 @@ static void put_head(FILE *f, const char *title)
           "font:15px/1.45 system-ui,sans-serif}\n"
           "h1{font-size:1.3rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:1.6rem 0 .4rem;"
           "overflow-wrap:anywhere}\n"
-          ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,"
+          ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,"
           "440px),1fr))}\n"
           "figure{margin:0;padding:.6rem;background:var(--card);border-radius:8px;min-width:0}\n"
           "figcaption{font-weight:600;margin-bottom:.3rem}\n"

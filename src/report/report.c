@@ -6,6 +6,7 @@
 
 #include "directory.h"
 #include "summary.h"
+#include "tensorboard.h"
 
 static ls_status check_options(const ls_report_options *o)
 {
@@ -41,6 +42,11 @@ static ls_status write_all(const ls_report_options *o, const ls_run_summary *run
         LS_TRY(ls_directory_make(o->export_dir));
         LS_TRY(ls_report_export(o->export_dir, runs, o->n_runs, o->version));
         fprintf(file, "\nwritten: the data set %s\n", o->export_dir);
+    }
+    if (o->tensorboard != NULL) {
+        LS_TRY(ls_directory_make(o->tensorboard));
+        LS_TRY(ls_report_tensorboard(o->tensorboard, runs, o->n_runs));
+        fprintf(file, "\nwritten: scalars; tensorboard --logdir %s\n", o->tensorboard);
     }
     return LS_OK;
 }

@@ -17,9 +17,10 @@ typedef struct ls_report_options {
     const char *const
         *runs; /* [n_runs] run directories; the first is what others are held against */
     int n_runs;
-    const char *out;        /* folder for report.html and its pictures; NULL: none */
-    const char *export_dir; /* folder for a data set; NULL: none */
-    const char *version;    /* of the program */
+    const char *out;         /* folder for report.html and its pictures; NULL: none */
+    const char *export_dir;  /* folder for a data set; NULL: none */
+    const char *tensorboard; /* folder for TensorBoard's event files; NULL: none */
+    const char *version;     /* of the program */
 } ls_report_options;
 
 /*

@@ -61,6 +61,25 @@ static void sum_time(const ls_run_data *d, ls_run_summary *s)
     s->predicted = predicted / seconds;
 }
 
+/* What the copy lanes moved while they were busy, and what part of the profile's link that is. */
+static void sum_copies(const ls_run_data *d, ls_run_summary *s)
+{
+    static const char *const keys[2] = {"link.copy_in_bytes_per_s", "link.copy_out_bytes_per_s"};
+
+    for (int way = 0; way < 2; way++) {
+        double bytes = 0.0, seconds = 0.0;
+        for (int64_t i = 0; i < d->n_steps; i++) {
+            const ls_run_step *step = &d->steps[i];
+            const double moved = way == 0 ? step->bytes_in : step->bytes_out;
+            if (!isfinite(moved) || !isfinite(step->lane_busy_s[1 + way])) continue;
+            bytes += moved;
+            seconds += step->lane_busy_s[1 + way];
+        }
+        s->copy_rate[way] = bytes > 0.0 && seconds > 0.0 ? bytes / seconds : (double)NAN;
+        s->link_fraction[way] = s->copy_rate[way] / ls_run_data_number(d, keys[way]);
+    }
+}
+
 static void sum_steps(const ls_run_data *d, ls_run_summary *s)
 {
     s->peak_host = s->peak_hbm = (double)NAN;
@@ -91,6 +110,7 @@ ls_status ls_run_summarize(const ls_run_data *data, ls_run_summary *s)
         s->idle_watts[rail] = ls_run_data_number(data, path);
     }
     sum_time(data, s);
+    sum_copies(data, s);
     sum_steps(data, s);
     return LS_OK;
 }

@@ -24,6 +24,8 @@ typedef struct ls_run_summary {
     double lane_busy[LS_RUN_LANES];    /* part of the time */
     double phase_s[LS_RUN_PHASES_MAX]; /* mean of a step */
     double predicted;                  /* predicted / measured step; NAN: not predicted */
+    double copy_rate[2];     /* in, out: bytes per second while copying; NAN: nothing was copied */
+    double link_fraction[2]; /* of what the profile says of the link; NAN: it does not */
 } ls_run_summary;
 
 /* LS_ERR_NO_MEMORY. */

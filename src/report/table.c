@@ -96,6 +96,23 @@ static double figure_hbm(const ls_run_summary *s)
     return s->peak_hbm;
 }
 
+static double figure_in(const ls_run_summary *s)
+{
+    return 1e-9 * s->copy_rate[0];
+}
+static double figure_out(const ls_run_summary *s)
+{
+    return 1e-9 * s->copy_rate[1];
+}
+static double figure_in_part(const ls_run_summary *s)
+{
+    return s->link_fraction[0];
+}
+static double figure_out_part(const ls_run_summary *s)
+{
+    return s->link_fraction[1];
+}
+
 static void put_figure(FILE *f, const char *name, figure *of, const ls_run_summary *runs, int n)
 {
     bool any = false;
@@ -180,6 +197,10 @@ void ls_report_table(FILE *file, const ls_run_summary *runs, int n_runs)
     put_measured(file, "step, s", offsetof(ls_run_summary, step_s), runs, n_runs);
     put_figure(file, "MFU causal", figure_mfu, runs, n_runs);
     put_figure(file, "predicted / measured", figure_predicted, runs, n_runs);
+    put_figure(file, "copies in, GB/s", figure_in, runs, n_runs); /* while they run */
+    put_figure(file, "  of the link's", figure_in_part, runs, n_runs);
+    put_figure(file, "copies out, GB/s", figure_out, runs, n_runs);
+    put_figure(file, "  of the link's", figure_out_part, runs, n_runs);
     put_figure(file, "peak host, bytes", figure_host, runs, n_runs);
     put_figure(file, "peak hbm, bytes", figure_hbm, runs, n_runs);
     put_power(file, runs, n_runs);

@@ -1,6 +1,6 @@
 /*
  * meter_nvml.c - NVIDIA's management library, loaded at run time: power by scope, energy, clocks,
- * temperature, reasons for lower clocks, limits.  No CUDA context and no CUDA call.
+ * temperature, reasons for lower clocks, bytes over C2C, limits.  No CUDA context and no CUDA call.
  *
  * Which (field, scope) pairs answer differs by product and driver, so each is asked once and only
  * those that answer become sensors, labelled with their scope.  A Grace Hopper's energy counter
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpm.h"
 #include "meter.h"
 
 #define GPUS_MAX 8
@@ -50,6 +51,7 @@ typedef struct nvml_gpu {
     const struct nvml_library *library;
     void *device;
     int index;
+    ls_gpm *gpm; /* NULL: none */
 } nvml_gpu;
 
 typedef struct nvml_library {
@@ -188,6 +190,18 @@ static bool read_reasons(const ls_sensor *sensor, ls_reading *reading)
     return true;
 }
 
+/* The first of the two takes the sample that both are told from. */
+static bool read_c2c(const ls_sensor *sensor, ls_reading *reading)
+{
+    const nvml_gpu *gpu = sensor->context;
+    double mib_per_s = 0.0;
+
+    if (sensor->field == LS_GPM_C2C_DATA_TX && !ls_gpm_sample(gpu->gpm)) return false;
+    if (!ls_gpm_value(gpu->gpm, sensor->field, &mib_per_s)) return false;
+    *reading = (ls_reading){.ok = true, .raw = (int64_t)(1024.0 * mib_per_s + 0.5)};
+    return true;
+}
+
 /* ---- sensors ------------------------------------------------------------------------------- */
 
 static const struct {
@@ -312,6 +326,36 @@ static void add_state(const nvml_gpu *gpu, const char *name, const char *unit, u
         ls_meters_note_missing(meters, sensor.id, "NVML does not tell");
 }
 
+/* Added unread: a rate takes two samples. */
+static void add_c2c(nvml_gpu *gpu, ls_meters *meters)
+{
+    static const struct {
+        const char *name, *contains;
+        unsigned metric;
+    } ways[] = {{"c2c_tx", "data over C2C from the GPU", LS_GPM_C2C_DATA_TX},
+                {"c2c_rx", "data over C2C to the GPU", LS_GPM_C2C_DATA_RX}};
+
+    gpu->gpm = ls_gpm_open(gpu->library->handle, gpu->device);
+    for (int w = 0; w < 2; w++) {
+        ls_sensor sensor = {.kind = LS_SENSOR_STATE,
+                            .rail = LS_RAIL_NONE,
+                            .domain = gpu->index,
+                            .unit = "KiB/s",
+                            .scale = 1.0,
+                            .contains = ways[w].contains,
+                            .read = read_c2c,
+                            .context = gpu,
+                            .field = ways[w].metric};
+        snprintf(sensor.id, sizeof sensor.id, "nvml%d.%s", gpu->index, ways[w].name);
+        snprintf(sensor.source, sizeof sensor.source, "NVML GPM metric %u", ways[w].metric);
+        if (gpu->gpm != NULL)
+            ls_meters_add(meters, &sensor);
+        else
+            ls_meters_note_missing(meters, sensor.id,
+                                   "this driver or GPU has no performance monitoring (GPM)");
+    }
+}
+
 static void add_limit(const nvml_gpu *gpu, unsigned scope, ls_meters *meters)
 {
     char what[LS_SENSOR_ID_BYTES];
@@ -339,6 +383,7 @@ static void add_gpu(nvml_gpu *gpu, ls_meters *meters)
     add_state(gpu, "clock_memory", "MHz", CLOCK_MEMORY, read_clock, meters);
     add_state(gpu, "temperature", "degC", 0, read_temperature, meters);
     add_state(gpu, "clocks_event_reasons", "bits", 0, read_reasons, meters);
+    add_c2c(gpu, meters);
     add_limit(gpu, SCOPE_GPU, meters);
     add_limit(gpu, SCOPE_MODULE, meters);
 }
@@ -395,6 +440,7 @@ void ls_meters_close_nvml(ls_meters *meters)
     nvml_library *nvml = meters->nvml;
 
     if (nvml == NULL) return;
+    for (int g = 0; g < GPUS_MAX; g++) ls_gpm_close(nvml->gpus[g].gpm);
     nvml->stop();
     free(nvml);
     meters->nvml = NULL;

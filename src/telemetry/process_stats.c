@@ -1,7 +1,9 @@
-/* process_stats.c - getrusage(). */
+/* process_stats.c - getrusage(), /proc/self/status. */
 #define _GNU_SOURCE /* NOLINT: the libc's name; for ru_maxrss with every libc */
 #include "process_stats.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 
@@ -9,6 +11,19 @@ uint64_t ls_process_resident_bytes_peak(void)
 {
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+uint64_t ls_process_anonymous_bytes(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    uint64_t kib = 0;
+
+    if (file == NULL) return 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "RssAnon: %" SCNu64, &kib) == 1) break;
+    fclose(file);
+    return kib * 1024;
 }
 
 double ls_process_cpu_seconds(void)

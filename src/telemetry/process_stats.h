@@ -4,8 +4,11 @@
 
 #include <stdint.h>
 
-/* Largest resident set so far, in bytes. */
+/* Largest resident set so far, in bytes; of files that are mapped too. */
 uint64_t ls_process_resident_bytes_peak(void);
+
+/* Bytes of its own memory (no file's) that are resident now; 0: not known. */
+uint64_t ls_process_anonymous_bytes(void);
 
 /* CPU time of all threads so far, in seconds. */
 double ls_process_cpu_seconds(void);

@@ -192,7 +192,10 @@ static void add_peak(ls_record *r, const ls_step_record *s)
     open_inner(r, "peak_bytes", '{');
     add_device_whole(r, s, "hbm", s->peak_bytes_hbm);
     add_whole(r, "host", (int64_t)s->peak_bytes_host);
-    add_null(r, "nvme");
+    if (s->peak_bytes_nvme > 0)
+        add_whole(r, "nvme", (int64_t)s->peak_bytes_nvme);
+    else
+        add_null(r, "nvme");
     put(r, "}");
 }
 

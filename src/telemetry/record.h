@@ -67,7 +67,9 @@ typedef struct ls_step_record {
     bool has_device;                        /* else copies and device memory are null */
     uint64_t bytes_copy_in, bytes_copy_out; /* between places, since the step before */
     uint64_t peak_bytes_hbm;                /* what the plan reserves there */
-    uint64_t peak_bytes_host;               /* largest resident set of the process */
+    uint64_t peak_bytes_host;               /* largest resident set of the process; beside nvme the
+                                               largest at the end of a step, no mapped file's */
+    uint64_t peak_bytes_nvme;               /* the file that the plan reserves; 0: null */
     ls_record_energy energy;
     const char *kernel_matmul, *kernel_attention;
     ls_record_losses losses;
