@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything a change must pass, in order of how soon it can fail.
 #
-#   scripts/check.sh [--full | --aarch64]
+#   scripts/check.sh [--full | --aarch64 | --aarch64-quick]
 #
 #   style       clang-format (version 14 decides) on tracked C files, shellcheck on scripts
 #   gcc         release build, all tests not labelled slow; ten mutations of the CUDA sources
@@ -10,8 +10,10 @@
 #   --full adds the other mutations, the slow tests, also under the sanitizers, the thread
 #   sanitizer and a minute per fuzzer
 #   --aarch64 does nothing of that: it builds for aarch64 with Debian's libraries of that architecture
-#   (char is unsigned there) and runs the tests labelled aarch64 under qemu-aarch64, AdamW with SVE
-#   vectors of 128, 256 and 512 bits
+#   and runs the tests labelled aarch64 under qemu-aarch64, AdamW with SVE vectors of 128, 256 and 512
+#   bits; then those that memory and files are the matter of with pages of 64 KiB (as on Grace), and
+#   the quick ones again built with a signed char (it is unsigned there)
+#   --aarch64-quick only builds and runs the tests that take seconds there
 #
 # Installs the packages it needs.  Builds lie in build-check/.  The last line counts the tests.
 set -euo pipefail
@@ -24,13 +26,14 @@ aarch64=no
 case ${1-} in
 "") ;;
 --full) full=yes ;;
---aarch64) aarch64=yes ;;
+--aarch64) aarch64=all ;;
+--aarch64-quick) aarch64=quick ;;
 -h | --help)
-    sed -n '2,16s/^# \{0,1\}//p' scripts/check.sh
+    sed -n '2,18s/^# \{0,1\}//p' scripts/check.sh
     exit 0
     ;;
 *)
-    echo "usage: check.sh [--full | --aarch64]" >&2
+    echo "usage: check.sh [--full | --aarch64 | --aarch64-quick]" >&2
     exit 2
     ;;
 esac
@@ -88,8 +91,8 @@ for path in sys.argv[1:]:
 END
 }
 
-# build FOLDER OPTION...: configures and builds; a failure ends the script.
-build() {
+# configure FOLDER OPTION...: a failure ends the script.
+configure() {
     local folder=build-check/$1
     shift
     cmake -S . -B "$folder" -G Ninja "$@" >"$folder.log" || {
@@ -97,7 +100,12 @@ build() {
         exit 1
     }
     grep 'optional part' "$folder.log" || true
-    cmake --build "$folder" -j "$jobs"
+}
+
+# build FOLDER OPTION...: configures and builds; a failure ends the script.
+build() {
+    configure "$@"
+    cmake --build "build-check/$1" -j "$jobs"
 }
 
 # run_tests FOLDER OPTION...: runs ctest there and adds to the counts.
@@ -176,12 +184,40 @@ run_fuzzer() {
     fi
 }
 
+# build_quick FOLDER: the programs of the tests that take seconds on aarch64, and no others.
+build_quick() {
+    local -a programs=()
+    mapfile -t programs < <(ctest --test-dir "build-check/$1" -N -L aarch64 -LE aarch64_long |
+        sed -n 's/^ *Test *#[0-9]*: \([a-z0-9_]*\)$/test_\1/p' | sed 's/_sve[0-9]*$//' | sort -u)
+    cmake --build "build-check/$1" -j "$jobs" --target "${programs[@]}"
+}
+
 check_aarch64() {
+    local test
+    local -a options=(-DCMAKE_TOOLCHAIN_FILE=scripts/aarch64-linux-gnu.cmake
+        -DCMAKE_BUILD_TYPE=Release)
+
     note "aarch64"
     require_architecture arm64
     require_packages cmake ninja-build pkg-config "${aarch64_packages[@]}"
-    build aarch64 -DCMAKE_TOOLCHAIN_FILE=scripts/aarch64-linux-gnu.cmake -DCMAKE_BUILD_TYPE=Release
+    if [[ $aarch64 == quick ]]; then
+        configure aarch64 "${options[@]}"
+        build_quick aarch64
+        run_tests aarch64 -L aarch64 -LE aarch64_long
+        return
+    fi
+    build aarch64 "${options[@]}"
     run_tests aarch64 -L aarch64
+
+    note "aarch64, pages of 64 KiB"
+    for test in host_memory device disk_file tokens safetensors loader checkpoint gradients; do
+        count "$test" qemu-aarch64 -p 65536 -cpu max,sve-max-vq=1 "build-check/aarch64/test_$test"
+    done
+
+    note "aarch64, signed char"
+    configure aarch64-signed "${options[@]}" -DCMAKE_C_FLAGS=-fsigned-char
+    build_quick aarch64-signed
+    run_tests aarch64-signed -L aarch64 -LE aarch64_long
 }
 
 check_here() {
@@ -229,10 +265,10 @@ check_here() {
 }
 
 mkdir -p build-check
-if [[ $aarch64 == yes ]]; then
-    check_aarch64
-else
+if [[ $aarch64 == no ]]; then
     check_here
+else
+    check_aarch64
 fi
 
 note "$SECONDS s"

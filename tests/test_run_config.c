@@ -122,7 +122,7 @@ static const char everything[] =
     "  weight_decay: 0\n"
     "  clip_norm: 0\n"
     "  moments: fp32\n"
-    "  gradients: fp32\n"
+    "  gradients: bf16\n"
     "  groups: [{match: 'model.embed_tokens.*', lr_scale: 0.1}, {match: \"model.layers.[0-3].*\", "
     "frozen: true}]\n"
     "  skip_nonfinite_max: 0\n"
@@ -173,6 +173,7 @@ static void every_key_is_taken(void **state)
     assert_false(c.groups[0].frozen);
     assert_true(c.groups[1].frozen);
     assert_real(c.groups[1].lr_scale, 1);
+    assert_int_equal(c.gradients, LS_DTYPE_BF16);
     assert_int_equal(c.skip_nonfinite_max, 0);
     assert_int_equal(c.weights, LS_WEIGHTS_DIRECT);
     assert_int_equal(c.ring_slots, 7);
