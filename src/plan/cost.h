@@ -10,8 +10,8 @@
  *   op on the CPU     arithmetic | host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
- *   any of them       bytes in a file: the link of nvme one way, both ways together, and host
- * memory twice: between disk and page cache, and between that and who uses them
+ *   any of them       bytes in a file: link of nvme one way, both ways together; host memory
+ *                     twice: between disk and page cache, between that and who uses them
  *
  * A file may well stay in the page cache where there is room; it is not counted on.
  *
