@@ -44,8 +44,8 @@ static int64_t count_free(const ls_arena *arena, const ls_arena_options *o, uint
 
 uint64_t ls_arena_find_hugetlb(ls_arena *arena, const ls_arena_options *o)
 {
-    const uint64_t least =
-        read_thp_bytes(arena) > 0 ? read_thp_bytes(arena) : 2 * arena->page_bytes;
+    const uint64_t transparent = read_thp_bytes(arena);
+    const uint64_t least = transparent > 0 ? transparent : 2 * arena->page_bytes;
 
     /* Every size a kernel has is a power of two; 16 GiB is the largest (64 KiB pages). */
     for (uint64_t bytes = UINT64_C(1) << 34; bytes >= least; bytes /= 2) {
