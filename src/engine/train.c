@@ -90,8 +90,9 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
         .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
         .peak_bytes_host = ls_process_resident_bytes_peak(),
-        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
-        .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
+        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype, 0),
+        .kernel_attention =
+            ops->kernel_name(LS_OP_attention_forward, dtype, t->trainer.model->head_dim),
         .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
     };
 
@@ -482,8 +483,9 @@ static void note_start(training *t)
                          ls_mode_name(t->trainer.choices.placement.classes[LS_CLASS_WEIGHTS].mode),
                          t->hardware.host_reason);
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
-                     ops->kernel_name(LS_OP_matmul, t->config->precision),
-                     ops->kernel_name(LS_OP_attention_forward, t->config->precision));
+                     ops->kernel_name(LS_OP_matmul, t->config->precision, 0),
+                     ops->kernel_name(LS_OP_attention_forward, t->config->precision,
+                                      t->trainer.model->head_dim));
     if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
 }
 
