@@ -7,7 +7,7 @@
 #   ops         every op on the device, by the tests of the CPU's
 #   sanitizer   compute-sanitizer on small ones of them, where it is installed
 #   train       a small run on the GPU and on the CPU, losses compared
-#   bench       links, memory-bound ops, matmul, attention at 8k, 32k, 128k
+#   bench       links, memory-bound ops, matmul; attention by every kernel at 8k, 32k, 128k
 #   slice       four layers of Qwen2.5-7B with its head, random weights, one step of 32k tokens
 #
 # All stages if none is named; each is bounded, together under 8 minutes.  JSON and logs lie in
