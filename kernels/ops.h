@@ -455,8 +455,9 @@ typedef struct ls_ops {
 #undef LS_OP_POINTER
     /* Bytes that args->workspace must hold; 0 for most ops.  Depends on shapes only. */
     uint64_t (*workspace_bytes)(ls_op op, const ls_op_args *args);
-    /* The kernel that will run for op on this machine: "onednn amx-bf16", "plain", ... */
-    const char *(*kernel_name)(ls_op op, ls_dtype dtype);
+    /* The kernel that will run for op on this machine: "onednn amx-bf16", "plain", ...  K: the
+     * width of a head where op is attention; 0: a usual one. */
+    const char *(*kernel_name)(ls_op op, ls_dtype dtype, int64_t K);
 } ls_ops;
 
 /* Call the backend's function for op. */
@@ -477,7 +478,7 @@ int ls_cpu_threads(void);
 
 uint64_t ls_cpu_attention_workspace_bytes(ls_op op, const ls_op_args *args);
 uint64_t ls_cpu_matmul_workspace_bytes(const ls_matmul_args *args);
-const char *ls_cpu_attention_kernel_name(ls_dtype dtype);
+const char *ls_cpu_attention_kernel_name(ls_dtype dtype, int64_t K);
 const char *ls_cpu_matmul_kernel_name(ls_dtype dtype);
 const char *ls_cpu_adamw_kernel_name(void);
 

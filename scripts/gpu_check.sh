@@ -8,7 +8,7 @@
 #   sanitizer   compute-sanitizer on small ones of them, where it is installed
 #   train       a small run on the GPU and on the CPU, losses compared
 #   links       memory and copies, by longspan bench links
-#   bench       memory-bound ops, matmul, attention at 8k, 32k, 128k
+#   bench       memory-bound ops, matmul; attention by every kernel at 8k, 32k, 128k
 #   slice       four layers of Qwen2.5-7B with its head, random weights, one step of 32k tokens
 #
 # All stages if none is named; each is bounded, together under 8 minutes.  JSON and logs lie in

@@ -103,11 +103,11 @@ void longspan_describe_build(char *text, size_t text_bytes)
 #else
              "no",
 #endif
-             cuda, ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16),
-             ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32),
-             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16),
-             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32),
-             ops->kernel_name(LS_OP_adamw, LS_DTYPE_F32));
+             cuda, ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16, 0),
+             ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32, 0),
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16, 0),
+             ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32, 0),
+             ops->kernel_name(LS_OP_adamw, LS_DTYPE_F32, 0));
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */

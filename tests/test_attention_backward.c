@@ -124,6 +124,50 @@ static void backward_blocks_add_up(void **state)
     for_each_bench(check_added);
 }
 
+/* Equal logits, rows of 4 keys: each probability is 1/4, and sums of small integers are exact, so
+ * that what is exact in bf16 is exact in the gradients. */
+static void check_equal_logits(const bench *b)
+{
+    const problem *p = &b->p;
+    if (p->logits > 1.0 || p->document != 0 || p->M < 4 || p->q_start < p->k_start) return;
+    bench flat = *b;
+    flat.p.window = 4;
+    flat.q = make_integers(n_queries(b), p->dtype, 5, 2);
+    flat.k = make_integers(n_keys(b), p->dtype, 6, 0);
+    flat.v = make_integers(n_keys(b), p->dtype, 7, 1);
+    flat.d_o = make_integers(n_queries(b), p->dtype, 8, 1);
+    gradients to = make_gradients(b, 0.0);
+    double *dk = make_doubles(n_keys(b)), *dv = make_doubles(n_keys(b));
+    for (int64_t i = 0; i < n_keys(b); i++) dk[i] = dv[i] = 0.0;
+    for (int64_t row = 0; row < n_rows(b); row++) {
+        const int64_t n = row / p->H, group = row % p->H / (p->H / p->G);
+        const int64_t last = p->q_start + n - p->k_start;
+        const int whole_window = last >= 3 && last < p->M;
+        to.lse[row] = whole_window ? (float)log(4.0) : -INFINITY;
+        to.delta[row] = 1.0f;
+        for (int64_t m = last - 3; whole_window && m <= last; m++) {
+            const int64_t key = (m * p->G + group) * p->K;
+            const double ds = (dot_of(&flat, flat.d_o, row * p->K, flat.v, key) - 1.0) / 4.0;
+            for (int64_t i = 0; i < p->K; i++) {
+                dv[key + i] += get(flat.d_o, row * p->K + i, p->dtype) / 4.0;
+                dk[key + i] += scale_of(p) * ds * get(flat.q, row * p->K + i, p->dtype);
+            }
+        }
+    }
+    run_backward(&flat, whole(b), &to, 0);
+    assert_tensor(&flat, to.dk, LS_DTYPE_F32, dk, n_keys(b), 1e-6);
+    assert_tensor(&flat, to.dv, LS_DTYPE_F32, dv, n_keys(b), 1e-6);
+    void *all[] = {flat.q, flat.k, flat.v, flat.d_o, dk, dv};
+    for (int64_t i = 0; i < COUNT_OF(all); i++) free_buffer(all[i]);
+    free_gradients(&to);
+}
+
+static void equal_logits_give_exact_gradients(void **state)
+{
+    (void)state;
+    for_each_bench(check_equal_logits);
+}
+
 /* ---- against differences ------------------------------------------------------------------- */
 
 /* sum o d_o in double, as a function of q, k and v in turn. */
@@ -265,6 +309,7 @@ int main(void)
         cmocka_unit_test(backward_matches_the_dense_gradient),
         cmocka_unit_test(rows_without_keys_add_nothing),
         cmocka_unit_test(backward_blocks_add_up),
+        cmocka_unit_test(equal_logits_give_exact_gradients),
         cmocka_unit_test(backward_is_the_gradient_of_forward),
         cmocka_unit_test(unseen_keys_are_not_used),
         cmocka_unit_test(thread_count_does_not_change_bits),

@@ -1,6 +1,7 @@
 /*
  * test_attention_skip.c - tiles of queries and keys between which the mask lets no pair through are
- * skipped, not computed and masked: for every kernel, every document layout and window.
+ * skipped, not computed and masked: for every kernel, every document layout and window; on the GPU
+ * for the kernels of the tensor cores.
  *
  * Whether a kernel computes a pair of tiles is observed: with NaN in the values of a key tile,
  * every query tile that multiplies with it gets NaN, be its probabilities 0, and every other keeps
@@ -11,30 +12,39 @@
 #include "cpu/attention_tile.h"
 
 enum {
+#if defined(LS_TEST_CUDA)
+    N = 320, /* tokens: 5 tiles of each */
+    K = 64,
+    QUERY_TILE = 64,
+    KEY_TILE = 64,
+#else
     N = 560, /* tokens: 9 query tiles, 3 key tiles */
+    K = 32,  /* every kernel has it */
+    QUERY_TILE = LS_ATTENTION_QUERY_TILE,
+    KEY_TILE = LS_ATTENTION_KEY_TILE,
+#endif
     H = 1,
     G = 1,
-    K = 32, /* every kernel has it */
     DOCUMENTS_MOST = 8,
-    QUERY_TILES = (N + LS_ATTENTION_QUERY_TILE - 1) / LS_ATTENTION_QUERY_TILE,
-    KEY_TILES = (N + LS_ATTENTION_KEY_TILE - 1) / LS_ATTENTION_KEY_TILE,
+    QUERY_TILES = (N + QUERY_TILE - 1) / QUERY_TILE,
+    KEY_TILES = (N + KEY_TILE - 1) / KEY_TILE,
 };
 
 typedef struct layout {
     const char *name;
     int64_t documents[DOCUMENTS_MOST]; /* tokens of each; the last one again and again */
     int64_t window;
-    int tile_pairs; /* with a pair to compute */
+    int tile_pairs, tile_pairs_cuda; /* with a pair to compute */
 } layout;
 
 static const layout layouts[] = {
-    {"one document", {N}, 0, 15},
-    {"many documents", {100}, 0, 11},
-    {"documents of one token", {1}, 0, 9},
-    {"long and short documents", {1, 300, 1, 1, 250, 100, 3}, 0, 11},
-    {"an empty tail", {300, 1}, 0, 10},
-    {"a window", {N}, 100, 12},
-    {"documents and a window", {300, 80}, 50, 11},
+    {"one document", {N}, 0, 15, 15},
+    {"many documents", {100}, 0, 11, 10},
+    {"documents of one token", {1}, 0, 9, 5},
+    {"long and short documents", {1, 300, 1, 1, 250, 100, 3}, 0, 11, 15},
+    {"an empty tail", {300, 1}, 0, 10, 15},
+    {"a window", {N}, 100, 12, 12},
+    {"documents and a window", {300, 80}, 50, 11, 9},
 };
 
 /* One layout for one kernel: operands, and where results go. */
@@ -68,8 +78,7 @@ static void fill_has_pair(bench *b)
 {
     for (int64_t query = 0; query < N; query++)
         for (int64_t key = 0; key < N; key++)
-            b->has_pair[query / LS_ATTENTION_QUERY_TILE][key / LS_ATTENTION_KEY_TILE] |=
-                is_seen(b, query, key);
+            b->has_pair[query / QUERY_TILE][key / KEY_TILE] |= is_seen(b, query, key);
 }
 
 static bench make_bench(const layout *of, ls_dtype dtype)
@@ -105,7 +114,7 @@ static void free_bench(bench *b)
 static void run_op(ls_op op, ls_op_args *args, void **workspace)
 {
     const uint64_t bytes = tested_ops->workspace_bytes(op, args);
-    ls_cpu_threads_set(1); /* more would mostly wait for each other */
+    spread_set(1); /* more threads would mostly wait for each other */
     *workspace = bytes > 0 ? make_bytes(bytes) : NULL;
     assert_int_equal(ls_ops_run(tested_ops, op, NULL, args), LS_OK);
     free_buffer(*workspace);
@@ -135,12 +144,12 @@ typedef struct tile {
 
 static tile query_tile(int64_t index)
 {
-    return (tile){index, LS_ATTENTION_QUERY_TILE, H};
+    return (tile){index, QUERY_TILE, H};
 }
 
 static tile key_tile(int64_t index)
 {
-    return (tile){index, LS_ATTENTION_KEY_TILE, G};
+    return (tile){index, KEY_TILE, G};
 }
 
 static int64_t tile_first(tile t)
@@ -187,7 +196,7 @@ static int is_reached(const void *data, const void *clean, ls_dtype dtype, tile 
 static void report(const bench *b, const char *what, int64_t i, int64_t j, int expected)
 {
     fail_msg("%s of %s %s, %s: query tile %d %s key tile %d", what,
-             ls_attention_kernel_choose(b->dtype, K)->name, ls_dtype_name(b->dtype),
+             tested_ops->kernel_name(LS_OP_attention_forward, b->dtype, K), ls_dtype_name(b->dtype),
              b->layout->name, (int)i, expected ? "skips" : "does not skip", (int)j);
 }
 
@@ -249,14 +258,30 @@ static int count_by_queries(bench *b)
 
 static void check_layout(const layout *of, ls_dtype dtype)
 {
+    const int expected = tested_ops == &ls_ops_cpu ? of->tile_pairs : of->tile_pairs_cuda;
     bench b = make_bench(of, dtype);
 
-    assert_int_equal(count_by_keys(&b, run_forward, b.o, dtype), of->tile_pairs);
+    assert_int_equal(count_by_keys(&b, run_forward, b.o, dtype), expected);
     run_forward(&b); /* lse without NaN */
-    assert_int_equal(count_by_keys(&b, run_backward, b.dq, LS_DTYPE_F32), of->tile_pairs);
-    assert_int_equal(count_by_queries(&b), of->tile_pairs);
+    assert_int_equal(count_by_keys(&b, run_backward, b.dq, LS_DTYPE_F32), expected);
+    assert_int_equal(count_by_queries(&b), expected);
     free_bench(&b);
 }
+
+#if defined(LS_TEST_CUDA)
+
+static void tiles_without_a_pair_are_skipped(void **state)
+{
+    (void)state;
+    assert_string_equal(tested_ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16, K), "mma");
+    for (int64_t i = 0; i < COUNT_OF(layouts); i++) check_layout(&layouts[i], LS_DTYPE_BF16);
+#if !defined(LS_TEST_DEVICE)
+    assert_true(ls_emulation_count().mmas > 0);
+    assert_int_equal(ls_emulation_count().matrix_conflicts, 0);
+#endif
+}
+
+#else
 
 static void tiles_without_a_pair_are_skipped(void **state)
 {
@@ -279,11 +304,15 @@ static void the_reference_skips_too(void **state)
     ls_cpu_attention_force(LS_ATTENTION_VARIANT_AUTO);
 }
 
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_without_a_pair_are_skipped),
+#if !defined(LS_TEST_CUDA)
         cmocka_unit_test(the_reference_skips_too),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void test_measured(void **state)
     ls_bench_ops_print(&bench, file);
     fclose(file);
     assert_non_null(strstr(text, "medians of 1 on the GPU"));
-    assert_non_null(strstr(text, ls_ops_cuda.kernel_name(LS_OP_matmul, LS_DTYPE_BF16)));
+    assert_non_null(strstr(text, ls_ops_cuda.kernel_name(LS_OP_matmul, LS_DTYPE_BF16, 0)));
 }
 
 int main(void)

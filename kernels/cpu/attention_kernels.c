@@ -69,10 +69,10 @@ int ls_cpu_attention_force(ls_attention_variant variant)
     return 1;
 }
 
-const char *ls_cpu_attention_kernel_name(ls_dtype dtype)
+const char *ls_cpu_attention_kernel_name(ls_dtype dtype, int64_t K)
 {
     const int64_t usual_width = 64;
-    return ls_attention_kernel_choose(dtype, usual_width)->name;
+    return ls_attention_kernel_choose(dtype, K > 0 ? K : usual_width)->name;
 }
 
 uint64_t ls_cpu_attention_workspace_bytes(ls_op op, const ls_op_args *args)

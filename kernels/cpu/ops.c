@@ -17,12 +17,12 @@ static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
     }
 }
 
-static const char *kernel_name(ls_op op, ls_dtype dtype)
+static const char *kernel_name(ls_op op, ls_dtype dtype, int64_t K)
 {
     switch (op) {
     case LS_OP_matmul: return ls_cpu_matmul_kernel_name(dtype);
     case LS_OP_attention_forward:
-    case LS_OP_attention_backward: return ls_cpu_attention_kernel_name(dtype);
+    case LS_OP_attention_backward: return ls_cpu_attention_kernel_name(dtype, K);
     case LS_OP_adamw: return ls_cpu_adamw_kernel_name();
     default: return "plain";
     }

@@ -2,7 +2,8 @@
  * launch.cuh - how an op starts a kernel, so that nvcc and the tests' emulation both compile it.
  *
  *     return ls_launch("add", add_kernel<T>, grid, threads, shared_bytes, stream, args...);
- *     LS_SHARED(float, tile);     in a kernel: its dynamic shared memory; there is no other kind
+ *     LS_SHARED(float, tile);     in a kernel: its dynamic shared memory; there is no other kind;
+ *                                 aligned to 256 bytes if the kernel asks for a multiple of them
  *
  * Layer: kernels, private to kernels/cuda.
  */
@@ -17,7 +18,7 @@
 #include <cuda_runtime.h>
 
 #define LS_SHARED(type, name)                                                                      \
-    extern __shared__ __align__(16) unsigned char ls_shared_bytes[];                               \
+    extern __shared__ __align__(256) unsigned char ls_shared_bytes[];                               \
     type *name = reinterpret_cast<type *>(ls_shared_bytes)
 
 template <typename... P, typename... A>

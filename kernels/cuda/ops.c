@@ -1,6 +1,7 @@
 /* ops.c - the CUDA backend's table, and how its errors are told. */
 #include <cuda_runtime_api.h>
 
+#include "attention_variants.h"
 #include "cuda_ops.h"
 
 static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
@@ -8,10 +9,16 @@ static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
     return op == LS_OP_matmul ? ls_cuda_matmul_workspace_bytes(&args->matmul) : 0;
 }
 
-static const char *kernel_name(ls_op op, ls_dtype dtype)
+static const char *kernel_name(ls_op op, ls_dtype dtype, int64_t K)
 {
-    (void)dtype;
-    return op == LS_OP_matmul ? "cublaslt" : "plain";
+    const int64_t usual_width = 128;
+    switch (op) {
+    case LS_OP_matmul: return "cublaslt";
+    case LS_OP_attention_forward:
+    case LS_OP_attention_backward:
+        return ls_cuda_attention_choose(dtype, K > 0 ? K : usual_width)->name;
+    default: return "plain";
+    }
 }
 
 ls_status ls_cuda_fail(int error, const char *what)

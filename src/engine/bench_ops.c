@@ -139,10 +139,12 @@ static void add_attention(measuring *m, ls_dtype dtype, int64_t tokens, int64_t 
     ls_bench_op *row =
         add_call(m, LS_OP_attention_forward, &forward, dtype, of(dtype) * (2 * q + 2 * k), largest);
     row->size = (double)S;
+    row->head_width = of_run->head_width;
     snprintf(row->shape, sizeof row->shape, "%lld of %lld", (long long)N, (long long)S);
     row = add_call(m, LS_OP_attention_backward, &backward, dtype,
                    of(dtype) * (2 * q + 2 * k) + of(LS_DTYPE_F32) * (q + 4 * k), largest);
     row->size = (double)S;
+    row->head_width = of_run->head_width;
     snprintf(row->shape, sizeof row->shape, "%lld of %lld", (long long)N, (long long)S);
 }
 

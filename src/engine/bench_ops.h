@@ -27,6 +27,7 @@ typedef struct ls_bench_op {
     char shape[LS_LABEL_BYTES]; /* "2048x512x512 y", "8192 keys of 16384" */
     double size;                /* what the planner looks its rate up by; 0: it does not */
     ls_dtype dtype;
+    int64_t head_width;  /* of attention; else 0 */
     double flops, bytes; /* of a call; bytes of operands, each once */
     ls_spread seconds;
 } ls_bench_op;

@@ -35,7 +35,7 @@ void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file)
         if (row->flops > 0) snprintf(gflops, sizeof gflops, "%.4g", 1e-9 * row->flops / seconds);
         fprintf(file, "%-19s %-5s %-20s %12.4g %10s %10.4g  %s\n", ls_op_describe(row->op)->name,
                 ls_dtype_name(row->dtype), row->shape, seconds, gflops, 1e-9 * row->bytes / seconds,
-                bench->ops->kernel_name(row->op, row->dtype));
+                bench->ops->kernel_name(row->op, row->dtype, row->head_width));
     }
     fprintf(file, "medians of %d on %s\n", bench->repetitions, name_threads(bench, where));
 }
@@ -49,8 +49,9 @@ static ls_status add_row(const ls_bench_ops *bench, const ls_bench_op *op, cJSON
     LS_TRY(ls_json_add(row, "op", cJSON_CreateString(ls_op_describe(op->op)->name)));
     LS_TRY(ls_json_add(row, "shape", cJSON_CreateString(op->shape)));
     LS_TRY(ls_json_add(row, "dtype", cJSON_CreateString(ls_dtype_name(op->dtype))));
-    LS_TRY(
-        ls_json_add(row, "kernel", cJSON_CreateString(bench->ops->kernel_name(op->op, op->dtype))));
+    LS_TRY(ls_json_add(
+        row, "kernel",
+        cJSON_CreateString(bench->ops->kernel_name(op->op, op->dtype, op->head_width))));
     LS_TRY(ls_json_add(row, "seconds_median", cJSON_CreateNumber(seconds)));
     LS_TRY(ls_json_add(row, "seconds_min", cJSON_CreateNumber(op->seconds.least)));
     LS_TRY(ls_json_add(row, "seconds_max", cJSON_CreateNumber(op->seconds.most)));

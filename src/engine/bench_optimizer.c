@@ -145,7 +145,7 @@ ls_status ls_bench_optimizer_measure(const ls_bench_optimizer_options *options,
     ls_arena *arena;
     double load;
 
-    *bench = (ls_bench_optimizer){.kernel = ls_ops_cpu.kernel_name(LS_OP_adamw, LS_DTYPE_BF16),
+    *bench = (ls_bench_optimizer){.kernel = ls_ops_cpu.kernel_name(LS_OP_adamw, LS_DTYPE_BF16, 0),
                                   .n_params = n,
                                   .bytes = (uint64_t)n * LS_BENCH_OPTIMIZER_BYTES,
                                   .repetitions = options->repetitions > 0 ? options->repetitions

@@ -258,9 +258,10 @@ static ls_status build_run(const ls_trainer *t, const ls_run_file_options *optio
     cJSON *build = cJSON_CreateObject();
     LS_TRY(ls_json_add(run, "build", build));
     LS_TRY(add_text(build, "compiler", LS_COMPILER));
-    LS_TRY(add_text(build, "matmul", ops->kernel_name(LS_OP_matmul, t->config->precision)));
-    LS_TRY(add_text(build, "attention",
-                    ops->kernel_name(LS_OP_attention_forward, t->config->precision)));
+    LS_TRY(add_text(build, "matmul", ops->kernel_name(LS_OP_matmul, t->config->precision, 0)));
+    LS_TRY(add_text(
+        build, "attention",
+        ops->kernel_name(LS_OP_attention_forward, t->config->precision, t->model->head_dim)));
     LS_TRY(add_warnings(t, run));
     return add_missing(t, options, run);
 }

@@ -104,8 +104,9 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
         .peak_bytes_host = host_bytes_peak(t, file > 0),
         .peak_bytes_nvme = file,
-        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype),
-        .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype),
+        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype, 0),
+        .kernel_attention =
+            ops->kernel_name(LS_OP_attention_forward, dtype, t->trainer.model->head_dim),
         .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
     };
 
@@ -505,8 +506,9 @@ static void note_start(training *t)
                          (double)ls_plan_place_bytes(&instance->plan, LS_PLACE_NVME) / 0x1p20,
                          t->hardware.nvme_path);
     ls_progress_note(&t->progress, "kernels: matmul %s, attention %s",
-                     ops->kernel_name(LS_OP_matmul, t->config->precision),
-                     ops->kernel_name(LS_OP_attention_forward, t->config->precision));
+                     ops->kernel_name(LS_OP_matmul, t->config->precision, 0),
+                     ops->kernel_name(LS_OP_attention_forward, t->config->precision,
+                                      t->trainer.model->head_dim));
     if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
 }
 

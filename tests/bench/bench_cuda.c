@@ -13,18 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention_variants.h"
 #include "device.h"
 
 #define HBM_BYTES_PER_S 4.8e12   /* H200 */
 #define BF16_FLOPS      989.4e12 /* dense */
 #define FP32_FLOPS      66.9e12  /* what the plain attention kernels use */
+#define NOISE_BYTES_MAX (UINT64_C(1) << 26)
 
-enum { COMPUTE, IN, OUT, N_LANES, ROUNDS = 3 };
+enum { COMPUTE, IN, OUT, N_LANES, ROUNDS = 3, OPERAND_ALIGN = 256 };
 
 typedef struct bench {
     ls_device *device;
     char *memory, *host;
-    uint64_t bytes;
+    uint64_t bytes, noise_bytes; /* of device memory; of host memory that holds noise */
 } bench;
 
 static void check(ls_status status)
@@ -115,28 +117,82 @@ static void bench_matmul(const bench *b, int64_t M, int64_t N, int64_t K, bool g
                2.0 * (double)M * (double)N * (double)K, BF16_FLOPS);
 }
 
-/* The last block of S tokens against all of them: 28 heads, 4 of keys, width 128. */
-static void bench_attention(const bench *b, int64_t S, int64_t N)
+/* Operands one behind the other. */
+static void *take(char **at, int64_t bytes)
 {
-    char *at = b->memory, shape[64];
-    ls_op_args args = {.attention_forward = {.N = N,
-                                             .M = S,
-                                             .H = 28,
-                                             .G = 4,
-                                             .K = 128,
-                                             .q_start = S - N,
-                                             .scale = 0.088f,
-                                             .last = 1,
-                                             .dtype = LS_DTYPE_BF16}};
-    ls_attention_forward_args *a = &args.attention_forward;
-    const int64_t rows = N * a->H * a->K, keys = S * a->G * a->K;
-    a->q = at, a->k = at + 2 * rows, a->v = at + 2 * rows + 2 * keys;
-    a->o = at + 2 * rows + 4 * keys;
-    a->lse = (float *)(void *)(at + 4 * rows + 4 * keys);
-    a->doc_start = (int64_t *)(void *)(at + 4 * rows + 4 * keys + 4 * N * a->H);
-    snprintf(shape, sizeof shape, "S %lld N %lld", (long long)S, (long long)N);
-    print_rate("attention_forward", shape, time_op(b, LS_OP_attention_forward, &args),
-               ls_op_flops(LS_OP_attention_forward, &args, 0.0), FP32_FLOPS);
+    void *start = *at;
+    *at += (bytes + OPERAND_ALIGN - 1) / OPERAND_ALIGN * OPERAND_ALIGN;
+    return start;
+}
+
+/* Values of size 1 all over the first bytes of device memory: multiplied zeros take less power. */
+static void fill_with_noise(const bench *b, uint64_t bytes)
+{
+    uint16_t *host = (uint16_t *)(void *)b->host;
+    uint64_t seed = 1;
+    for (uint64_t i = 0; i < b->noise_bytes / 2; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        host[i] = (uint16_t)((seed >> 63) << 15 | (0x3f00 + (seed >> 40 & 0xff))); /* 0.5 .. 2 */
+    }
+    for (uint64_t at = 0; at < bytes; at += b->noise_bytes)
+        check(ls_device_submit_copy(b->device, IN, 1, b->memory + at, b->host,
+                                    bytes - at < b->noise_bytes ? bytes - at : b->noise_bytes));
+    sync_lanes(b);
+}
+
+static void print_attention(const bench *b, ls_op op, const ls_op_args *args, const char *kernel)
+{
+    char what[64], shape[64];
+    const ls_attention_forward_args *a = &args->attention_forward;
+    const int64_t N = op == LS_OP_attention_forward ? a->N : args->attention_backward.N;
+    const int64_t M = op == LS_OP_attention_forward ? a->M : args->attention_backward.M;
+    snprintf(what, sizeof what, "%s %s", ls_op_describe(op)->name, kernel);
+    snprintf(shape, sizeof shape, "S %lld N %lld", (long long)M, (long long)N);
+    print_rate(what, shape, time_op(b, op, args), ls_op_flops(op, args, 0.0),
+               strcmp(kernel, "plain") == 0 ? FP32_FLOPS : BF16_FLOPS);
+}
+
+/* The last N of S tokens against all of them: heads of Qwen2.5-7B, 28 and 4 of keys, 128 wide.
+ * Backward takes the LSE that forward leaves, and a delta of 0. */
+static void bench_attention(const bench *b, const char *kernel, int64_t S, int64_t N, bool full)
+{
+    enum { K = 128 };
+    const int64_t H = full ? 28 : 4, G = full ? 4 : 2, rows = N * H * K, keys = S * G * K;
+    char *at = b->memory;
+    void *q = take(&at, 2 * rows), *d_o = take(&at, 2 * rows);
+    void *k = take(&at, 2 * keys), *v = take(&at, 2 * keys);
+    const uint64_t noise = (uint64_t)(at - b->memory);
+    float *lse = take(&at, 4 * N * H), *delta = take(&at, 4 * N * H);
+    int64_t *doc_start = take(&at, 8 * N);
+    const ls_op_args zero = {.zero = {lse, at - (char *)lse}};
+#define FIELDS                                                                                     \
+    .q = q, .k = k, .v = v, .doc_start = doc_start, .N = N, .M = S, .H = H, .G = G, .K = K,        \
+    .q_start = S - N, .scale = 0.088f, .dtype = LS_DTYPE_BF16
+    const ls_op_args forward = {
+        .attention_forward = {FIELDS, .o = take(&at, 2 * rows), .lse = lse, .last = 1}};
+    const ls_op_args backward = {.attention_backward = {FIELDS, .d_o = d_o, .lse = lse,
+                                                        .delta = delta, .dq = take(&at, 4 * rows),
+                                                        .dk = take(&at, 4 * keys),
+                                                        .dv = take(&at, 4 * keys)}};
+#undef FIELDS
+    fill_with_noise(b, noise);
+    check(ls_device_submit_op(b->device, COMPUTE, 0, LS_OP_zero, &zero));
+    sync_lanes(b);
+    print_attention(b, LS_OP_attention_forward, &forward, kernel);
+    print_attention(b, LS_OP_attention_backward, &backward, kernel);
+}
+
+/* Every kernel there is, at several lengths; the slow one with fewer rows. */
+static void bench_attentions(const bench *b, bool full)
+{
+    const ls_cuda_attention_variant *variant;
+    for (int n = 0; (variant = ls_cuda_attention_variant_at(n)) != NULL; n++) {
+        const int64_t rows = strcmp(variant->name, "plain") == 0 ? 1024 : 8192;
+        ls_cuda_attention_force(n);
+        for (int64_t S = full ? 8192 : 64; S <= (full ? 131072 : 128); S *= full ? 4 : 2)
+            bench_attention(b, variant->name, S, full ? rows : 32, full);
+    }
+    ls_cuda_attention_force(-1);
 }
 
 /* ---- links ---------------------------------------------------------------------------------- */
@@ -179,6 +235,7 @@ int main(int argc, char **argv)
     check(ls_device_reserve(b.device, b.bytes, &memory));
     b.memory = memory;
     b.host = calloc(2, link_bytes);
+    b.noise_bytes = link_bytes < NOISE_BYTES_MAX ? link_bytes : NOISE_BYTES_MAX;
     if (b.host == NULL) return 1;
     check(ls_device_attach(b.device, b.host, 2 * link_bytes));
     const ls_op_args zero = {.zero = {memory, (int64_t)b.bytes}};
@@ -193,8 +250,7 @@ int main(int argc, char **argv)
     bench_matmul(&b, rows, width, width, false);
     bench_matmul(&b, rows, ffn, width, false);
     bench_matmul(&b, ffn, width, rows, true);
-    for (int64_t S = full ? 8192 : 64; S <= (full ? 131072 : 128); S *= full ? 4 : 2)
-        bench_attention(&b, S, full ? 2048 : 32);
+    bench_attentions(&b, full);
     ls_device_close(b.device);
     free(b.host);
     return 0;

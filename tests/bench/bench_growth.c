@@ -172,7 +172,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < n_rounds; round++)
         for (int length = 0; length < LENGTHS; length++) time_length(&a, length, round);
     printf("# kernel %s, query and key blocks of %" PRId64 ", %d rounds\n",
-           ls_cpu_attention_kernel_name(LS_DTYPE_BF16), block, n_rounds);
+           ls_cpu_attention_kernel_name(LS_DTYPE_BF16, 0), block, n_rounds);
     for (int direction = 0; direction < 2; direction++)
         for (int length = 0; length < LENGTHS; length++) {
             double *all = ns[direction][length];

@@ -243,7 +243,8 @@ static int time_attention(timing *forward_timing, timing *backward_timing,
     const double flops = 2.0 * pairs * (double)forward->K; /* one product */
     int status;
 
-    forward_timing->name = backward_timing->name = ls_cpu_attention_kernel_name(forward->dtype);
+    forward_timing->name = backward_timing->name =
+        ls_cpu_attention_kernel_name(forward->dtype, forward->K);
     forward->workspace =
         make_workspace(LS_OP_attention_forward, &(ls_op_args){.attention_forward = *forward});
     backward->workspace =
@@ -264,7 +265,7 @@ static void print_attention(const attention_problem *p, const char *direction, t
              "attention %s, %" PRId64 " %s, %" PRId64 "/%" PRId64 " heads of %" PRId64 ", %s",
              direction, p->N, p->is_far ? "tokens far from their keys" : "tokens", p->H, p->G, p->K,
              ls_dtype_name(dtype));
-    print_timings(problem, timings, ls_cpu_attention_kernel_name(dtype));
+    print_timings(problem, timings, ls_cpu_attention_kernel_name(dtype, 0));
 }
 
 static int bench_attention(const attention_problem *p, ls_dtype dtype)

@@ -13,8 +13,12 @@ import argparse, pathlib, shutil, subprocess, sys
 
 OPS = "kernels/cuda/"
 DEVICE = "src/device/device_cuda.c"
+ATTENTION, SHARED = OPS + "attention.cuh", OPS + "attention_tensor.cuh"
+FORWARD, BACKWARD = OPS + "attention_tensor_forward.cu", OPS + "attention_tensor_backward.cu"
+TENSOR = OPS + "tensor.cuh"
 
-# name, file, which occurrence, what, what instead, tests that must see it
+# name, file, which occurrence, what, what instead, tests that must see it; or None and a list of
+# pairs (what, what instead), which are one mutation
 MUTATIONS = [
     *[(f"norm barrier {i}", OPS + "norm.cu", i, "__syncthreads();", ";", ["norm"]) for i in range(4)],
     ("adamw barrier", OPS + "adamw.cu", 0, "__syncthreads();", ";", ["adamw"]),
@@ -36,6 +40,73 @@ MUTATIONS = [
      "static_cast<int>(range.first - s.k_start) : 0", ["attention_forward"]),
     ("position in 32 bits", OPS + "attention.cuh", 0, "s.q_start + n;",
      "static_cast<int>(s.q_start + n);", ["attention_forward"]),
+    *[(f"tensor forward barrier {i}", FORWARD, i, "__syncthreads();", ";", ["attention_forward"])
+      for i in range(2)],
+    *[(f"tensor backward barrier {i}", BACKWARD, i, "__syncthreads();", ";", ["attention_backward"])
+      for i in range(2)],
+    ("tensor forward wait", FORWARD, 0, "ls_copies_wait();", ";", ["attention_forward"]),
+    *[(f"tensor backward wait {i}", BACKWARD, i, "ls_copies_wait();", ";", ["attention_backward"])
+      for i in range(2)],
+    ("tensor forward commit", FORWARD, 1, "ls_copies_commit();", ";", ["attention_forward"]),
+    ("tensor vote without its barrier", BACKWARD, 1, "__syncthreads_or(vote)", "vote",
+     ["attention_backward"]),
+    ("tile copied to the place in use", FORWARD, 0, "% 2 * 2 * TILE", "* 0", ["attention_forward"]),
+    ("row tile copied to the place in use", BACKWARD, 0, "copy_rows<K>(c, base, next, stage ^ 1)",
+     "copy_rows<K>(c, base, next, stage)", ["attention_backward"]),
+    ("range of a row tile in the place in use", BACKWARD, 0, "now.place ^ 1", "now.place",
+     ["attention_backward"]),
+    ("fragment of a: rows", TENSOR, 0, "lane % 16 * (2 * K)", "(lane ^ 8) % 16 * (2 * K)",
+     ["tensor", "attention_forward"]),
+    ("fragment of b: rows", TENSOR, 0, "lane % 8 + lane / 16 * 8", "lane % 8 + lane / 8 % 2 * 8",
+     ["tensor", "attention_forward"]),
+    ("fragment of d as a", SHARED, 0, "a[1] = ls_pack(d[2 * n][2], d[2 * n][3]);",
+     "a[1] = ls_pack(d[2 * n + 1][0], d[2 * n + 1][1]);", ["attention_forward"]),
+    ("halves of a pair", TENSOR, 0, "ls_narrow(&halves[0], low);", "ls_narrow(&halves[0], high);",
+     ["attention_forward"]),
+    ("swizzle of reads", TENSOR, 0, "((lane / 16) ^ (lane % 8))", "((lane / 16) ^ (lane % 4))",
+     ["tensor", "attention_forward"]),
+    ("swizzle of copies", TENSOR, 0, "(word ^ (row % 8))", "(word ^ (row % 4))",
+     ["tensor", "attention_forward"]),
+    ("no swizzle at all", TENSOR, 0, None, [("(word ^ (row % 8))", "word"),
+     ("((lane / 16) ^ (lane % 8))", "(lane / 16)"), ("((lane / 8 % 2) ^ (lane % 8))", "(lane / 8 % 2)"),
+     ("return at ^ static_cast<unsigned>(", "return at + static_cast<unsigned>(")], ["tensor"]),
+    ("base of the LSE read", FORWARD, 0, "static_cast<double>(lse) * LS_LOG2E", "static_cast<double>(lse)",
+     ["attention_forward"]),
+    ("base of the LSE written", FORWARD, 0, "r.most[m][half]) / LS_LOG2E", "r.most[m][half])",
+     ["attention_forward"]),
+    ("base of the LSE of gradients", BACKWARD, 0, "lse * static_cast<float>(-LS_LOG2E)", "-lse",
+     ["attention_backward"]),
+    ("LSE of -inf", BACKWARD, 0, "lse == -INFINITY ? lse :", "", ["attention_backward"]),
+    ("causal, one key late", ATTENTION, 0, "range.last = position - s.k_start;",
+     "range.last = position - s.k_start + 1;", ["attention_forward"]),
+    ("causal, one row tile late", BACKWARD, 0, "begin / ROWS * ROWS)", "begin / ROWS * ROWS + ROWS)",
+     ["attention_backward"]),
+    ("window of the row tiles", BACKWARD, 0, "begin + LS_TENSOR_KEYS - 1 + s.window < end",
+     "begin + s.window - 1 < (end = begin + s.window - 1)", ["attention_backward"]),
+    ("all seen, one key early", SHARED, 0, "span.all_last >= key + n - 1", "span.all_last >= key + n - 2",
+     ["attention_forward"]),
+    ("all seen, by gradients", BACKWARD, 0, "seen.last >= first_key + OWN - 1",
+     "seen.last >= first_key + OWN - 2", ["attention_backward"]),
+    ("skipped where one row sees", SHARED, 0, "span.first < key + n && span.last >= key",
+     "span.first < key + n && span.last > key", ["attention_forward"]),
+    ("not skipped", SHARED, 0, "return span.first < key + n && span.last >= key;", "return true;",
+     ["attention_skip"]),
+    ("keys beyond the span not zeroed", FORWARD, 0, "next, 0, end, groups", "next, 0, next + 64, groups",
+     ["attention_forward"]),
+    ("head of the keys", FORWARD, 0, "group = head / (heads / groups)", "group = head % groups",
+     ["attention_forward"]),
+    ("head of the keys of dq", BACKWARD, 0, "group = head / (heads / groups)",
+     "group = (head + 1) / (heads / groups) % groups", ["attention_backward"]),
+    ("heads of a group", BACKWARD, 0, "now.head + 1 < first_head + per_group",
+     "now.head + 2 < first_head + per_group", ["attention_backward"]),
+    ("first head of a group", BACKWARD, 0, "first_head = group * per_group",
+     "first_head = group", ["attention_backward"]),
+    ("O not rescaled", FORWARD, 0, "keep_0 != 1.0f || keep_1 != 1.0f", "keep_0 != 1.0f",
+     ["attention_forward"]),
+    ("scale of dk", BACKWARD, 0, "end_sums<K>(c.dk, r.dk, c.s.scale", "end_sums<K>(c.dk, r.dk, 1.0f",
+     ["attention_backward"]),
+    ("delta of another row", BACKWARD, 0, "row_delta = delta[row]", "row_delta = delta[row ^ 1]",
+     ["attention_backward"]),
     ("alignment promised", OPS + "matmul_cublaslt.c", 0, "(uintptr_t)at % bytes", "(uintptr_t)at % 2", ["matmul"]),
     ("leading dimension", OPS + "matmul_cublaslt.c", 0, "args->trans_a ? args->M : args->K,",
      "args->K,", ["matmul"]),
@@ -80,7 +151,10 @@ def try_mutation(tree, build, mutation):
     name, file, n, what, instead, tests = mutation
     path = tree / file
     text = path.read_text()
-    path.write_text(replace_nth(text, what, instead, n))
+    broken = text
+    for part in [(what, instead)] if what is not None else instead:
+        broken = replace_nth(broken, *part, n)
+    path.write_text(broken)
     try:
         built = run("cmake", "--build", str(build), "-t", *[f"test_cuda_{t}" for t in tests], cwd=tree)
         if built is None or built.returncode != 0:

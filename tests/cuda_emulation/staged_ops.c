@@ -183,9 +183,9 @@ static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
     return ls_ops_cuda.workspace_bytes(op, args);
 }
 
-static const char *kernel_name(ls_op op, ls_dtype dtype)
+static const char *kernel_name(ls_op op, ls_dtype dtype, int64_t K)
 {
-    return ls_ops_cuda.kernel_name(op, dtype);
+    return ls_ops_cuda.kernel_name(op, dtype, K);
 }
 
 const ls_ops ls_ops_staged = {

@@ -6,7 +6,6 @@
  * group; until then its destination holds NaN, so that what reads too early, or has not read yet
  * what the copy overwrites, is seen.
  */
-#include <cmath>
 #include <deque>
 
 #include "cuda_emulation.h"
@@ -64,22 +63,31 @@ void check_rows(const ls_emulated_words *lanes, int n, const char *file, int lin
     }
 }
 
-float widen(uint64_t half)
+/* The elements k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of a row of a or a column of b, which the lane
+ * with that t holds in two of its registers. */
+void widen(float *x, unsigned low, unsigned high)
 {
-    return __uint_as_float(static_cast<unsigned>(half & 0xffff) << 16);
+    x[0] = __uint_as_float(low << 16);
+    x[1] = __uint_as_float(low & 0xffff0000u);
+    x[2] = __uint_as_float(high << 16);
+    x[3] = __uint_as_float(high & 0xffff0000u);
 }
 
-/* a[row][k] of the warp: lane 4 (row % 8) + k / 2 % 4, register row / 8 + 2 (k / 8), half k % 2. */
-float element_of_a(const ls_emulated_words *lanes, unsigned row, unsigned k)
+/* What lanes 4 row + t and 4 column + t, for one t, add to a lane's four elements of d: rows
+ * `row` and 8 more, two columns from `column` on. */
+void add_products(float *d, const ls_emulated_words *lanes, unsigned row, unsigned column,
+                  unsigned t)
 {
-    const ls_emulated_words &lane = lanes[row % 8 * 4 + k / 2 % 4];
-    return widen(lane.word[k / 8] >> (32 * (row / 8) + 16 * (k % 2)));
-}
-
-/* b[k][column]: lane 4 column + k / 2 % 4, register k / 8, half k % 2. */
-float element_of_b(const ls_emulated_words *lanes, unsigned k, unsigned column)
-{
-    return widen(lanes[column * 4 + k / 2 % 4].word[2] >> (32 * (k / 8) + 16 * (k % 2)));
+    float a[2][4], b[2][4];
+    unsigned of_a[4], of_b[2];
+    std::memcpy(of_a, lanes[row * 4 + t].word, sizeof of_a);
+    for (unsigned half = 0; half < 2; half++) {
+        widen(a[half], of_a[half], of_a[half + 2]);
+        std::memcpy(of_b, &lanes[(column + half) * 4 + t].word[2], sizeof of_b);
+        widen(b[half], of_b[0], of_b[1]);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned k = 0; k < 4; k++) d[i] += a[i / 2][k] * b[i % 2][k];
 }
 
 void land(const copy &c)
@@ -107,7 +115,7 @@ void ls_emulated_ldmatrix(unsigned *registers, int n, bool transposed, const voi
     }
 }
 
-/* The order of the sum is the hardware's own; here k ascends, in double. */
+/* Products are exact; the order of the sum is the hardware's own. */
 void ls_emulated_mma(float *d, const unsigned *a, const unsigned *b, const char *file, int line)
 {
     const unsigned lane = ls_emulated_lane(~0u, file, line);
@@ -115,13 +123,7 @@ void ls_emulated_mma(float *d, const unsigned *a, const unsigned *b, const char 
     std::memcpy(mine.word, a, 16);
     std::memcpy(mine.word + 2, b, 8);
     const ls_emulated_words *lanes = ls_emulated_exchange(~0u, mine, file, line);
-    for (unsigned i = 0; i < 4; i++) {
-        double sum = static_cast<double>(d[i]);
-        for (unsigned k = 0; k < 16; k++)
-            sum += static_cast<double>(element_of_a(lanes, lane / 4 + i / 2 * 8, k)) *
-                   static_cast<double>(element_of_b(lanes, k, lane % 4 * 2 + i % 2));
-        d[i] = static_cast<float>(sum);
-    }
+    for (unsigned t = 0; t < 4; t++) add_products(d, lanes, lane / 4, lane % 4 * 2, t);
     ls_emulated_counts.mmas += lane == 0;
 }
 
