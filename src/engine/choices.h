@@ -7,7 +7,8 @@
 
 #include "trainer.h"
 
-#define LS_QUERY_BLOCK_ROWS 8192 /* if auto; fewer where the sequences are shorter */
+#define LS_CHUNK_ROWS       2048 /* if auto, on a CPU; fewer where the sequences are shorter */
+#define LS_QUERY_BLOCK_ROWS 8192 /* the same */
 
 /*
  * Fill in every choice the config leaves open.
@@ -39,6 +40,20 @@ ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config 
 /* Threads of the optimizer: as the config says, else as many as a profile measured to be enough
  * for the host memory (`best_threads`); 0: all cores. */
 int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware *hardware);
+
+#define LS_CHOICES_ATTEMPTS 5 /* placements that are tried, the first that fits is taken */
+
+/*
+ * The same for each placement that would be tried, in order.  Without a device there is but one.
+ *   choices  its placement is not read
+ */
+ls_status ls_choices_measure_each(const ls_run_config *config, const ls_model_config *model,
+                                  const ls_hardware *hardware, const ls_choices *choices,
+                                  ls_plan_cost costs[LS_CHOICES_ATTEMPTS]);
+
+/* Refuse a plan that would itself fill the memory: LS_ERR_NO_MEMORY. */
+ls_status ls_choices_check_plan(const ls_run_config *config, const ls_model_config *model,
+                                const ls_choices *choices);
 
 /* Room on a place; UINT64_MAX: not known to be limited.  hardware NULL: this machine's host memory
  * alone. */
