@@ -221,7 +221,8 @@ static void test_other_machines(void **state)
     const outcome *plan;
 
     (void)state;
-    plan = RUN(0, "plan", "deep-run.yaml", "--hardware", "gh200-96gb-480gb");
+    plan = RUN(0, "plan", "deep-run.yaml", "--hardware", "gh200-96gb-480gb", "--set",
+               "memory.weights=resident");
     assert_says(plan->out, "hardware: gh200-96gb-480gb");
     assert_says(plan->out, "memory: hbm\n");
     assert_says(plan->out, "resident");

@@ -8,6 +8,7 @@
 
 #include <fnmatch.h>
 
+#include "choice_search.h"
 #include "host_memory.h"
 #include "save_search.h"
 #include "text.h"
@@ -155,48 +156,71 @@ static bool is_on_gpu(const ls_hardware *hardware)
 static const struct {
     int64_t chunk, query_block;
 } cpu_rows = {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
-  gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS}};
+  gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
+                {16384, 32768}, {8192, 65536}, {8192, 16384}, {16384, 131072}};
 
-enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0] };
+enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0], N_FIRST_ROWS = 4 };
 
-static ls_status make_with_rows(const ls_run_config *config, const ls_model_config *model,
-                                const ls_hardware *hardware, bool train, int64_t chunk,
-                                int64_t query_block, ls_choices *made)
+int ls_choices_rows(const ls_trial *t, bool first_only)
 {
-    const int64_t T = config->sequence_tokens * config->sequences;
+    const bool open = t->config->chunk == 0 || t->config->query_block == 0;
 
-    made->query_block = smaller(config->query_block > 0 ? config->query_block : query_block, T);
-    made->chunk = smaller(config->chunk > 0 ? config->chunk : chunk, made->query_block);
-    made->loss_rows = ls_decoder_loss_rows(model->vocab_size, made->chunk);
-    LS_TRY(ls_choices_check_plan(config, model, made));
-    if (train && config->save_auto) return ls_save_choose(config, model, hardware, made);
-    if (train) LS_TRY(take_saves(config, model, &made->saves));
-    return ls_choices_place(config, model, hardware, train, false, made);
+    if (!open || !is_on_gpu(t->hardware)) return 1;
+    return first_only ? N_FIRST_ROWS : N_GPU_ROWS;
 }
 
-/* Whether training with these choices fits device memory. */
-static ls_status fits_device(const ls_run_config *config, const ls_model_config *model,
-                             const ls_hardware *hardware, const ls_choices *choices, bool *fits)
+void ls_choices_set_rows(const ls_trial *t, int i, ls_choices *choices)
 {
-    ls_choices measured = *choices;
-    ls_plan_cost cost;
+    const bool on_gpu = is_on_gpu(t->hardware);
+    const int64_t T = t->config->sequence_tokens * t->config->sequences;
+    int64_t chunk = on_gpu ? gpu_rows[i].chunk : cpu_rows.chunk;
+    int64_t query_block = on_gpu ? gpu_rows[i].query_block : cpu_rows.query_block;
 
-    LS_TRY(ls_choices_measure(config, model, hardware, &measured, &cost));
-    *fits = cost.place_bytes[LS_PLACE_HBM] <= ls_choices_room(hardware, LS_PLACE_HBM);
-    return LS_OK;
+    if (t->config->query_block > 0) query_block = t->config->query_block;
+    if (t->config->chunk > 0) chunk = t->config->chunk;
+    query_block = smaller(query_block, T);
+    chunk = smaller(chunk, query_block);
+    if (on_gpu && t->config->query_block == 0) query_block -= query_block % chunk;
+    choices->chunk = chunk;
+    choices->query_block = query_block;
+    choices->loss_rows = ls_decoder_loss_rows(t->model->vocab_size, chunk);
 }
 
-static ls_status make_on_gpu(const ls_run_config *config, const ls_model_config *model,
-                             const ls_hardware *hardware, bool train, ls_choices *made)
+/* The largest rows that fit device memory; else the smallest. */
+static ls_status make_without_search(const ls_trial *t, ls_choices *made)
 {
+    const int n = ls_choices_rows(t, true);
     bool fits = false;
 
-    for (int i = 0; i < N_GPU_ROWS && !fits; i++) {
-        LS_TRY(make_with_rows(config, model, hardware, train, gpu_rows[i].chunk,
-                              gpu_rows[i].query_block, made));
-        if (i + 1 < N_GPU_ROWS) LS_TRY(fits_device(config, model, hardware, made, &fits));
+    for (int i = 0; i < n && !fits; i++) {
+        ls_plan_cost cost;
+        ls_choices_set_rows(t, i, made);
+        LS_TRY(ls_choices_check_plan(t->config, t->model, made));
+        if (n == 1)
+            return ls_choices_place(t->config, t->model, t->hardware, t->train, false, made);
+        LS_TRY(ls_choices_measure_as(t, NULL, made, &cost));
+        fits = cost.place_bytes[LS_PLACE_HBM] <= ls_choices_room(t->hardware, LS_PLACE_HBM);
     }
     return LS_OK;
+}
+
+static ls_status make_by_search(ls_trial *trial, ls_search *search, ls_choices *made)
+{
+    ls_cost_model rates;
+
+    if (trial->hardware != NULL) {
+        rates = ls_cost_model_make(trial->hardware->topology, is_on_gpu(trial->hardware),
+                                   trial->config->precision);
+        if (rates.why_unknown[0] == '\0') trial->rates = &rates;
+    }
+    LS_TRY(ls_choice_search(trial, made, search));
+    if (search->chosen.choices.chunk > 0) {
+        *made = search->chosen.choices;
+        return LS_OK;
+    }
+    trial->rates = NULL;
+    if (trial->config->save_auto) ls_saves_set(&made->saves, (ls_save_policy){.x_stride = 1});
+    return make_without_search(trial, made);
 }
 
 int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware *hardware)
@@ -215,18 +239,22 @@ int ls_choices_optimizer_threads(const ls_run_config *config, const ls_hardware 
 }
 
 ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config *model,
-                              const ls_hardware *hardware, bool train, ls_choices *choices)
+                              const ls_hardware *hardware, bool train, ls_search *search,
+                              ls_choices *choices)
 {
-    const bool rows_open = config->chunk == 0 || config->query_block == 0;
+    ls_trial trial = {config, model, hardware, NULL, train};
     ls_choices made = {.compute_threads = (int)config->compute_threads,
                        .optimizer_threads = ls_choices_optimizer_threads(config, hardware)};
+    ls_search local;
 
     LS_TRY(check_groups(config, model));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
-    LS_TRY(is_on_gpu(hardware) && rows_open
-               ? make_on_gpu(config, model, hardware, train, &made)
-               : make_with_rows(config, model, hardware, train, cpu_rows.chunk,
-                                cpu_rows.query_block, &made));
+    if (train) {
+        if (!config->save_auto) LS_TRY(take_saves(config, model, &made.saves));
+        LS_TRY(make_by_search(&trial, search != NULL ? search : &local, &made));
+    } else {
+        LS_TRY(make_without_search(&trial, &made));
+    }
     *choices = made;
     return LS_OK;
 }
@@ -235,5 +263,5 @@ ls_status ls_choices_make(const ls_run_config *config, const ls_model_config *mo
                           const ls_hardware *hardware, bool train, ls_choices *choices)
 {
     LS_TRY(check_saved(config, model, hardware, train));
-    return ls_choices_make_any(config, model, hardware, train, choices);
+    return ls_choices_make_any(config, model, hardware, train, NULL, choices);
 }

@@ -71,7 +71,8 @@ static void wish_layers(const ls_saves *saves, ls_placement_wish *wish)
     }
 }
 
-static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices *choices)
+static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices *choices,
+                                   const ls_weights_wish *weights)
 {
     static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
                                           [LS_WEIGHTS_DIRECT] = LS_MODE_DIRECT,
@@ -81,6 +82,12 @@ static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices
     if (config->weights != LS_WEIGHTS_AUTO) {
         wish.weights_given = true;
         wish.weights = modes[config->weights];
+    }
+    if (weights != NULL) {
+        wish.weights_given = true;
+        wish.weights = weights->mode;
+        wish.weights_reason = weights->reason;
+        if (weights->ring_slots > 0) wish.ring_slots = weights->ring_slots;
     }
     for (int c = 0; c < LS_CLASS_COUNT; c++) {
         wish.place_given[c] = config->places[c] > 0;
@@ -140,39 +147,47 @@ static ls_status decide(const ls_decoder_options *options, const ls_hardware *ha
 
 /* The first placement of a wish that fits device memory, or the last, and what the plan then takes.
  */
-static ls_status settle_on_device(const ls_decoder *decoder, const ls_hardware *hardware,
+static ls_status settle_on_device(const ls_decoder *decoder, const ls_trial *trial,
                                   const ls_placement_wish *wish, ls_placement *placement,
                                   ls_plan_cost *cost)
 {
+    const ls_hardware *hardware = trial->hardware;
     const uint64_t room = hardware->available_bytes[LS_PLACE_HBM];
 
     for (int i = 0; i < LS_CHOICES_ATTEMPTS; i++) {
         const bool is_last = i + 1 == LS_CHOICES_ATTEMPTS;
+        const bool is_repeated = wish->weights_given && attempts[i].stream;
+        if (is_repeated && !is_last) continue;
         LS_TRY(decide(&decoder->options, hardware, wish, i, placement));
         if (!is_last && ls_plan_hbm_at_least(&decoder->options, placement) > room) continue;
-        LS_TRY(ls_plan_measure(&decoder->tape, placement, ops_of(hardware), cost));
+        LS_TRY(ls_plan_measure(&decoder->tape, placement, ops_of(hardware), trial->rates, cost));
         if (cost->place_bytes[LS_PLACE_HBM] <= room) break;
     }
     return LS_OK;
 }
 
 /* The same where there may be no device; cost NULL: not asked for. */
-static ls_status settle(const ls_decoder_options *options, const ls_hardware *hardware,
-                        const ls_placement_wish *wish, ls_placement *placement, ls_plan_cost *cost)
+static ls_status settle(const ls_trial *trial, const ls_placement_wish *wish, ls_choices *choices,
+                        ls_plan_cost *cost)
 {
+    const ls_hardware *hardware = trial->hardware;
     const bool has_device = hardware != NULL && hardware->has_device;
+    const ls_decoder_options options =
+        ls_choices_decoder(trial->config, trial->model, choices, trial->train);
+    ls_placement *placement = &choices->placement;
     ls_plan_cost measured;
     ls_decoder decoder;
 
     if (!has_device) {
         LS_TRY(ls_placement_decide(NULL, wish, placement));
-        LS_TRY(set_tiles(options, placement));
+        LS_TRY(set_tiles(&options, placement));
         if (cost == NULL) return LS_OK;
     }
-    LS_TRY(ls_decoder_build(options, &decoder));
+    LS_TRY(ls_decoder_build(&options, &decoder));
     const ls_status status =
-        has_device ? settle_on_device(&decoder, hardware, wish, placement, &measured)
-                   : ls_plan_measure(&decoder.tape, placement, ops_of(hardware), &measured);
+        has_device
+            ? settle_on_device(&decoder, trial, wish, placement, &measured)
+            : ls_plan_measure(&decoder.tape, placement, ops_of(hardware), trial->rates, &measured);
     ls_decoder_free(&decoder);
     if (status == LS_OK && cost != NULL) *cost = measured;
     return status;
@@ -182,25 +197,29 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
                            const ls_hardware *hardware, bool train, bool frozen,
                            ls_choices *choices)
 {
-    choices->saves.n_layers = (int32_t)model->num_hidden_layers;
-    ls_placement_wish wish = make_wish(config, choices);
+    const ls_trial trial = {config, model, hardware, NULL, train};
+    const ls_weights_wish before = {choices->placement.classes[LS_CLASS_WEIGHTS].mode,
+                                    choices->placement.ring_slots, "the checkpoint says so"};
+    const bool is_frozen = frozen && hardware != NULL && hardware->has_device;
 
-    if (frozen && hardware != NULL && hardware->has_device) {
-        wish.weights_given = true;
-        wish.weights = choices->placement.classes[LS_CLASS_WEIGHTS].mode;
-        wish.ring_slots = choices->placement.ring_slots;
-    }
-    const ls_decoder_options options = ls_choices_decoder(config, model, choices, train);
-    return settle(&options, hardware, &wish, &choices->placement, NULL);
+    choices->saves.n_layers = (int32_t)model->num_hidden_layers;
+    const ls_placement_wish wish = make_wish(config, choices, is_frozen ? &before : NULL);
+    return settle(&trial, &wish, choices, NULL);
+}
+
+ls_status ls_choices_measure_as(const ls_trial *trial, const ls_weights_wish *weights,
+                                ls_choices *choices, ls_plan_cost *cost)
+{
+    choices->saves.n_layers = (int32_t)trial->model->num_hidden_layers;
+    const ls_placement_wish wish = make_wish(trial->config, choices, weights);
+    return settle(trial, &wish, choices, cost);
 }
 
 ls_status ls_choices_measure(const ls_run_config *config, const ls_model_config *model,
                              const ls_hardware *hardware, ls_choices *choices, ls_plan_cost *cost)
 {
-    choices->saves.n_layers = (int32_t)model->num_hidden_layers;
-    const ls_placement_wish wish = make_wish(config, choices);
-    const ls_decoder_options options = ls_choices_decoder(config, model, choices, true);
-    return settle(&options, hardware, &wish, &choices->placement, cost);
+    const ls_trial trial = {config, model, hardware, NULL, true};
+    return ls_choices_measure_as(&trial, NULL, choices, cost);
 }
 
 static ls_status measure_each(const ls_decoder *decoder, const ls_hardware *hardware,
@@ -210,7 +229,7 @@ static ls_status measure_each(const ls_decoder *decoder, const ls_hardware *hard
 
     for (int i = 0; i < LS_CHOICES_ATTEMPTS; i++) {
         LS_TRY(decide(&decoder->options, hardware, wish, i, &placement));
-        LS_TRY(ls_plan_measure(&decoder->tape, &placement, ops_of(hardware), &costs[i]));
+        LS_TRY(ls_plan_measure(&decoder->tape, &placement, ops_of(hardware), NULL, &costs[i]));
     }
     return LS_OK;
 }
@@ -228,7 +247,7 @@ ls_status ls_choices_measure_each(const ls_run_config *config, const ls_model_co
         return LS_OK;
     }
     made.saves.n_layers = (int32_t)model->num_hidden_layers;
-    const ls_placement_wish wish = make_wish(config, &made);
+    const ls_placement_wish wish = make_wish(config, &made, NULL);
     const ls_decoder_options options = ls_choices_decoder(config, model, &made, true);
     LS_TRY(ls_decoder_build(&options, &decoder));
     const ls_status status = measure_each(&decoder, hardware, &wish, costs);

@@ -35,7 +35,7 @@ static ls_status add_nearest(const plan_job *job, ls_plan_report *report)
 }
 
 static ls_status show_plan(const plan_job *job, const ls_choices *choices,
-                           const ls_decoder *decoder)
+                           const ls_decoder *decoder, const ls_search *search)
 {
     ls_plan_report report;
     ls_plan plan;
@@ -43,6 +43,7 @@ static ls_status show_plan(const plan_job *job, const ls_choices *choices,
     LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, job->hardware.ops, &plan));
     ls_status status =
         ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, &report);
+    report.search = search;
     if (status == LS_OK) status = add_nearest(job, &report);
     if (status == LS_OK) status = job->show(&report, job->context);
     ls_plan_free(&plan);
@@ -53,11 +54,12 @@ static ls_status build_and_show(const plan_job *job)
 {
     ls_decoder decoder;
     ls_choices choices;
+    ls_search search;
 
-    LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &choices));
+    LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &search, &choices));
     const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &choices, true);
     LS_TRY(ls_decoder_build(&options, &decoder));
-    const ls_status status = show_plan(job, &choices, &decoder);
+    const ls_status status = show_plan(job, &choices, &decoder, &search);
     ls_decoder_free(&decoder);
     return status;
 }

@@ -143,7 +143,7 @@ static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
     probe found = {0}, next;
 
     /* All but the placement is the same for every length. */
-    LS_TRY(ls_choices_make_any(&one, m->model, m->hardware, true, &m->choices));
+    LS_TRY(ls_choices_make_any(&one, m->model, m->hardware, true, NULL, &m->choices));
     LS_TRY(guess_longest(m, save, most, &guess));
     for (guess = clamp(guess, 1, most); end - least > 1; step *= 2) {
         LS_TRY(look(m, save, guess, &next));
