@@ -324,6 +324,16 @@ static void print_search(const ls_search *s, FILE *file)
     if (s->has_refused) fprintf(file, "  no room: %s\n", s->why_refused);
 }
 
+static void print_changes(const ls_plan_changes *changes, FILE *file)
+{
+    if (changes->n > 0) fputs("faster, each simulated:\n", file);
+    for (int i = 0; i < changes->n; i++) {
+        const ls_plan_change *c = &changes->changes[i];
+        fprintf(file, "  %+6.1f%%  %.4g s  %s: %s\n", 100.0 * c->gain_fraction, c->step_s,
+                ls_change_kind_name(c->kind), c->words);
+    }
+}
+
 static void print_choices(const ls_plan_report *r, FILE *file)
 {
     const ls_choices *c = &r->choices;
@@ -382,6 +392,7 @@ void ls_plan_report_print(const ls_plan_report *r, FILE *file)
     fputc('\n', file);
     ls_plan_times_print(r, file);
     print_choices(r, file);
+    print_changes(&r->changes, file);
     print_verdict(r, file);
 }
 

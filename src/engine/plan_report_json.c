@@ -169,6 +169,24 @@ static ls_status add_search(const ls_plan_report *r, cJSON *json)
     return add_text(object, "accumulate_order", s->why_order);
 }
 
+static ls_status add_changes(const ls_plan_changes *changes, cJSON *json)
+{
+    cJSON *list = cJSON_CreateArray();
+
+    LS_TRY(ls_json_add(json, "changes", list));
+    for (int i = 0; i < changes->n; i++) {
+        const ls_plan_change *c = &changes->changes[i];
+        cJSON *object = cJSON_CreateObject();
+        LS_TRY(ls_json_append(list, object));
+        LS_TRY(add_text(object, "kind", ls_change_kind_name(c->kind)));
+        LS_TRY(add_text(object, "change", c->words));
+        LS_TRY(add_number(object, "step_s", c->step_s));
+        LS_TRY(add_number(object, "tokens_per_s", c->tokens_per_s));
+        LS_TRY(add_number(object, "gain_fraction", c->gain_fraction));
+    }
+    return LS_OK;
+}
+
 static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, cJSON *segments)
 {
     const ls_segment_totals totals = ls_plan_report_segment(r, segment);
@@ -261,6 +279,7 @@ static ls_status fill(const ls_plan_report *r, cJSON *json)
     LS_TRY(add_memory(r, json));
     LS_TRY(add_choices(r, json));
     LS_TRY(add_search(r, json));
+    LS_TRY(add_changes(&r->changes, json));
     if (r->plan != NULL) {
         LS_TRY(add_number(json, "n_steps", (double)r->plan->segment_steps[LS_SEGMENT_STEP]));
         LS_TRY(add_segments(r, json));
