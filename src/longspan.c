@@ -178,15 +178,21 @@ int longspan_bench_optimizer(const longspan_bench_options *options, FILE *file)
     return ls_job_bench_optimizer(&bench, file);
 }
 
-int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
+int longspan_plan_trace(const longspan_run *run, longspan_plan_format format, const char *trace,
+                        FILE *file)
 {
     inputs in;
 
     LS_TRY(read_inputs(run, &in));
     const ls_status status =
-        ls_job_plan(&in.config, &in.model, (ls_plan_format)format, file, &in.options);
+        ls_job_plan(&in.config, &in.model, (ls_plan_format)format, trace, file, &in.options);
     ls_run_config_free(&in.config);
     return status;
+}
+
+int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
+{
+    return longspan_plan_trace(run, format, NULL, file);
 }
 
 int longspan_plan_compare(const longspan_run *run, const char *profiles, bool json, FILE *file)

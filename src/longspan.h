@@ -116,6 +116,15 @@ typedef enum longspan_plan_format {
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file);
 
 /*
+ * The same, and the simulated step written to a file of its own, as trace.json has a measured one
+ * (Chrome's trace events, for Perfetto).
+ *   trace  its path
+ * LONGSPAN_ERROR_INVALID: times are not known; the text names the figure that is missing.
+ */
+int longspan_plan_trace(const longspan_run *run, longspan_plan_format format, const char *trace,
+                        FILE *file);
+
+/*
  * The same plan on several hardware profiles: a table with a line for each, or a JSON array of the
  * documents of longspan_plan().
  *   profiles  names or files, with a comma between two

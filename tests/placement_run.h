@@ -15,9 +15,16 @@
 
 #include "model_test.h"
 #include "placement_test.h"
+#include "plan_bound.h"
 
 enum { S = 24, SEQUENCES = 2, ACCUMULATE_MAX = 2, V = 19, ROWS = S * SEQUENCES * ACCUMULATE_MAX };
 enum { STEPS = 3 };
+
+#ifdef LS_SANITIZED
+enum { SEEDS = 2 }; /* of delays; 0: none */
+#else
+enum { SEEDS = 3 };
+#endif
 
 static int32_t tokens[ROWS], targets[ROWS];
 static int64_t positions[ROWS], doc_start[ROWS];
@@ -173,6 +180,7 @@ static inline void run(const variant *v, const ls_placement *placement, uint64_t
     assert_int_equal(ls_instance_run(&m.instance, LS_SEGMENT_DRAIN, &m), LS_OK);
     out->state = hash_state(&m);
     out->hbm_bytes = ls_plan_place_bytes(&m.instance.plan, LS_PLACE_HBM);
+    if (placement != NULL) assert_true(ls_plan_hbm_at_least(&options, placement) <= out->hbm_bytes);
     out->host_bytes = ls_plan_place_bytes(&m.instance.plan, LS_PLACE_HOST);
     out->nvme_bytes = ls_plan_place_bytes(&m.instance.plan, LS_PLACE_NVME);
     check_file(&m.instance.plan);

@@ -8,7 +8,7 @@
 
 #include "json.h"
 
-enum { STEPS = 12 };
+enum { STEPS = 6 };
 
 /* Deep, with small chunks: what is saved outweighs what is at work. */
 static const char deep_yaml[] = "model: deep.yaml\n"
@@ -17,10 +17,10 @@ static const char deep_yaml[] = "model: deep.yaml\n"
                                 "batch: {sequences: 2, accumulate: 2}\n"
                                 "optimizer: {lr: 3e-3, warmup_steps: 2}\n"
                                 "memory: {save: x+qkv+o, threads: {compute: 1, optimizer: 1}}\n"
-                                "steps: 12\n"
+                                "steps: 6\n"
                                 "seed: 7\n"
-                                "eval: {every_steps: 6, tokens: 256}\n"
-                                "checkpoint: {every_steps: 5, keep: 2}\n"
+                                "eval: {every_steps: 3, tokens: 256}\n"
+                                "checkpoint: {every_steps: 2, keep: 2}\n"
                                 "output: host\n";
 
 static int make_deep(void **state)
@@ -170,12 +170,12 @@ static void test_planned_copies(void **state)
 static void test_resume(void **state)
 {
     (void)state;
-    RUN(75, "train", "deep-run.yaml", "--quiet", "--stop-after", "7", "--set", "output=device",
+    RUN(75, "train", "deep-run.yaml", "--quiet", "--stop-after", "3", "--set", "output=device",
         "--hardware", "emulated-gh200", "--set", "memory.weights=stream");
     const outcome *other = RUN(2, "train", "deep-run.yaml", "--resume", "--set", "output=device",
                                "--hardware", "cpu", "--set", "memory.weights=stream");
     assert_says(other->err, "hardware");
-    RUN(75, "train", "deep-run.yaml", "--quiet", "--resume", "--stop-after", "9", "--set",
+    RUN(75, "train", "deep-run.yaml", "--quiet", "--resume", "--stop-after", "5", "--set",
         "output=device", "--hardware", "emulated-gh200", "--set", "memory.weights=stream");
     assert_run_has("device", "plan.placement.weights.mode", "stream");
     RUN(0, "train", "deep-run.yaml", "--quiet", "--resume", "--replan", "--set", "output=device",
@@ -221,7 +221,8 @@ static void test_other_machines(void **state)
     const outcome *plan;
 
     (void)state;
-    plan = RUN(0, "plan", "deep-run.yaml", "--hardware", "gh200-96gb-480gb");
+    plan = RUN(0, "plan", "deep-run.yaml", "--hardware", "gh200-96gb-480gb", "--set",
+               "memory.weights=resident");
     assert_says(plan->out, "hardware: gh200-96gb-480gb");
     assert_says(plan->out, "memory: hbm\n");
     assert_says(plan->out, "resident");

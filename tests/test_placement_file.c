@@ -27,7 +27,7 @@ static ls_plan_cost measure(const variant *v, const ls_placement *placement)
     ls_plan_cost cost;
 
     assert_int_equal(ls_decoder_build(&options, &decoder), LS_OK);
-    assert_int_equal(ls_plan_measure(&decoder.tape, placement, &ls_ops_cpu, &cost), LS_OK);
+    assert_int_equal(ls_plan_measure(&decoder.tape, placement, &ls_ops_cpu, NULL, &cost), LS_OK);
     ls_decoder_free(&decoder);
     return cost;
 }

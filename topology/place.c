@@ -118,7 +118,7 @@ static void place_weights(const ls_placement_wish *wish, ls_placement *p)
     const char *reason = "";
 
     if (wish->weights_given)
-        reason = "memory.weights asks for it";
+        reason = wish->weights_reason != NULL ? wish->weights_reason : "memory.weights asks for it";
     else if (wish->place_given[LS_CLASS_WEIGHTS] &&
              wish->places[LS_CLASS_WEIGHTS] == LS_PLACE_HBM) {
         mode = LS_MODE_RESIDENT;

@@ -111,7 +111,8 @@ typedef enum ls_placement_cut {
 typedef struct ls_placement_wish {
     bool weights_given; /* else the policy chooses */
     ls_place_mode weights;
-    int64_t ring_slots; /* 0: the policy chooses */
+    const char *weights_reason; /* why they are given; NULL: memory.weights asks for it */
+    int64_t ring_slots;         /* 0: the policy chooses */
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
     ls_layer_place layers[LS_LAYER_PLACES_MAX];

@@ -16,6 +16,7 @@ static const char help[] =
     "  --json              one JSON document; what is not known is null\n"
     "  --print             the plan itself, a line for each tensor and step, to read and to "
     "compare\n"
+    "  --trace FILE        the simulated step as a trace for Perfetto, lanes as threads\n"
     "  --compare PROFILE,PROFILE...  a line for each hardware profile (exit 3: it fits none); "
     "with\n"
     "                      --json an array of their documents\n"
@@ -27,11 +28,12 @@ static const char help[] =
 static int run(int argc, char **argv)
 {
     static arguments parsed;
-    const char *compare = NULL, *maximize = NULL;
+    const char *compare = NULL, *maximize = NULL, *trace = NULL;
     bool print = false;
     const option options[] = {{"print", OPTION_FLAG, &print},
                               {"compare", OPTION_TEXT, &compare},
                               {"maximize", OPTION_TEXT, &maximize},
+                              {"trace", OPTION_TEXT, &trace},
                               {NULL, OPTION_FLAG, NULL}};
     const int failed = arguments_parse("plan", argc, argv, options, &parsed);
 
@@ -41,6 +43,8 @@ static int run(int argc, char **argv)
     if (print && parsed.json) return usage_error("plan", "--print or --json, not both");
     if (print + (compare != NULL) + (maximize != NULL) > 1)
         return usage_error("plan", "--print, --compare or --maximize, not two of them");
+    if (trace != NULL && (compare != NULL || maximize != NULL))
+        return usage_error("plan", "--trace is of one plan: not with --compare or --maximize");
     if (maximize != NULL && strcmp(maximize, "tokens") != 0)
         return usage_error("plan", "--maximize %s: allowed: tokens", maximize);
     parsed.run.path = parsed.paths[0];
@@ -53,7 +57,7 @@ static int run(int argc, char **argv)
     const longspan_plan_format format = print         ? LONGSPAN_PLAN_TEXT
                                         : parsed.json ? LONGSPAN_PLAN_JSON
                                                       : LONGSPAN_PLAN_TABLES;
-    return report_result(&parsed, longspan_plan(&parsed.run, format, stdout));
+    return report_result(&parsed, longspan_plan_trace(&parsed.run, format, trace, stdout));
 }
 
 const command command_plan = {"plan", "where every byte lies, and whether it fits", help, run};

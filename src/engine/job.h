@@ -16,6 +16,7 @@ typedef struct ls_job_options {
     const char *version; /* of the program, for run.json */
     const atomic_bool *stop;
     bool quiet, verbose;
+    bool wants_changes; /* plans: simulate what would make them faster */
 } ls_job_options;
 
 typedef enum ls_plan_format {
@@ -26,11 +27,15 @@ typedef enum ls_plan_format {
 
 /*
  * Build and check the plan that training would follow, and write it to file in this form.  Nothing
- * is reserved for it.  LS_ERR_NO_MEMORY: written, but this machine has no room for it; or the plan
- * itself is too large to be built, which only the document tells.
+ * is reserved for it.
+ *   trace  a file for the simulated step, as trace.json has a measured one; NULL: none
+ * LS_ERR_INVALID, LS_ERR_IO: no trace (times are not known; it cannot be written).
+ * LS_ERR_NO_MEMORY: written, but this machine has no room for it; or the plan itself is too large
+ * to be built, which only the document tells.
  */
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
-                      ls_plan_format format, FILE *file, const ls_job_options *options);
+                      ls_plan_format format, const char *trace, FILE *file,
+                      const ls_job_options *options);
 
 #define LS_PROFILES_COMPARED_MAX 16
 

@@ -6,6 +6,7 @@
 
 #include "choices.h"
 #include "plan_text.h"
+#include "plan_trace.h"
 #include "run_warning.h"
 #include "save_search.h"
 
@@ -19,6 +20,7 @@ typedef struct plan_job {
     ls_hardware hardware;
     ls_plan_show *show;
     void *context;
+    bool wants_changes;
 } plan_job;
 
 /* Where there is no room: which policy would have it. */
@@ -34,8 +36,22 @@ static ls_status add_nearest(const plan_job *job, ls_plan_report *report)
     return LS_OK;
 }
 
+/* What would make it faster. */
+static ls_status find_changes(const plan_job *job, const ls_plan *plan, ls_plan_report *report)
+{
+    const ls_hardware *h = &job->hardware;
+    const ls_cost_model rates =
+        ls_cost_model_make(h->topology, h->has_device && !h->emulated, job->config->precision);
+    const ls_trial trial = {job->config, job->model, h,
+                            rates.why_unknown[0] == '\0' ? &rates : NULL, true};
+
+    if (!report->fits || report->search->chosen.choices.chunk == 0) return LS_OK;
+    return ls_plan_changes_find(&trial, plan, report->search, report->times.simulation.step_s,
+                                &report->changes);
+}
+
 static ls_status show_plan(const plan_job *job, const ls_choices *choices,
-                           const ls_decoder *decoder)
+                           const ls_decoder *decoder, const ls_search *search)
 {
     ls_plan_report report;
     ls_plan plan;
@@ -43,6 +59,8 @@ static ls_status show_plan(const plan_job *job, const ls_choices *choices,
     LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, job->hardware.ops, &plan));
     ls_status status =
         ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, &report);
+    report.search = search;
+    if (status == LS_OK && job->wants_changes) status = find_changes(job, &plan, &report);
     if (status == LS_OK) status = add_nearest(job, &report);
     if (status == LS_OK) status = job->show(&report, job->context);
     ls_plan_free(&plan);
@@ -53,11 +71,12 @@ static ls_status build_and_show(const plan_job *job)
 {
     ls_decoder decoder;
     ls_choices choices;
+    ls_search search;
 
-    LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &choices));
+    LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &search, &choices));
     const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &choices, true);
     LS_TRY(ls_decoder_build(&options, &decoder));
-    const ls_status status = show_plan(job, &choices, &decoder);
+    const ls_status status = show_plan(job, &choices, &decoder, &search);
     ls_decoder_free(&decoder);
     return status;
 }
@@ -77,7 +96,11 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
                               const char *hardware, const ls_job_options *options,
                               ls_plan_show *show, void *context)
 {
-    plan_job job = {.config = config, .model = model, .show = show, .context = context};
+    plan_job job = {.config = config,
+                    .model = model,
+                    .show = show,
+                    .context = context,
+                    .wants_changes = options->wants_changes};
 
     LS_TRY(ls_hardware_open(hardware, false, &job.hardware));
     if (!options->quiet) ls_run_warnings_print(config, model, &job.hardware);
@@ -145,6 +168,7 @@ ls_status ls_plan_flush(FILE *file)
 
 typedef struct printing {
     ls_plan_format format;
+    const char *trace; /* NULL: none is asked for */
     FILE *file;
     ls_plan_report shown; /* for the verdict: its plan is gone */
 } printing;
@@ -166,6 +190,9 @@ static ls_status print_plan(const ls_plan_report *report, void *context)
     ls_status status = LS_OK;
 
     p->shown = *report;
+    if (p->trace != NULL && report->plan != NULL)
+        LS_TRY(ls_plan_trace_write(report->hardware, report->plan, report->config->precision,
+                                   p->trace));
     if (p->format == LS_PLAN_JSON) {
         status = print_document(report, p->file);
     } else if (report->plan != NULL) {
@@ -176,10 +203,13 @@ static ls_status print_plan(const ls_plan_report *report, void *context)
 }
 
 ls_status ls_job_plan(const ls_run_config *config, const ls_model_config *model,
-                      ls_plan_format format, FILE *file, const ls_job_options *options)
+                      ls_plan_format format, const char *trace, FILE *file,
+                      const ls_job_options *options)
 {
-    printing p = {.format = format, .file = file};
+    printing p = {.format = format, .trace = trace, .file = file};
+    ls_job_options asked = *options;
 
-    LS_TRY(ls_plan_on_hardware(config, model, config->hardware, options, print_plan, &p));
+    asked.wants_changes = format != LS_PLAN_TEXT;
+    LS_TRY(ls_plan_on_hardware(config, model, config->hardware, &asked, print_plan, &p));
     return ls_plan_report_verdict(&p.shown);
 }

@@ -1,10 +1,11 @@
 /*
- * plan_maximize.c - a bisection that guesses.
+ * plan_maximize.c - guess the longest sequence, then prove it.
  *
- * The bytes of a place grow along straight lines, but where the placement changes.  So the line
- * through the last two lengths that fit says where to look next, and its guess is mostly right at
- * once: then the next longer one is looked at, which does not fit, and that is the proof.  Once
- * there is an upper bound, every second look halves what is left, so a bad guess costs little.
+ * Under one placement the bytes of a place grow along a straight line, once there are a few query
+ * blocks.  Two short plans for each placement that would be tried give the lines, these the guess;
+ * the plan of that length then fits and that of the next one does not, which is the proof.  A wrong
+ * guess costs a few plans more: steps that double until there is a bound on either side, then
+ * halves.
  */
 #include <assert.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "run_warning.h"
 #include "text.h"
 
-#define GROWTH_MAX 4 /* of a guess over what is known to fit: lines of short sequences mislead */
+enum { SHORT_BLOCKS = 4, LONGER_BLOCKS = 6 }; /* lengths that give the lines */
 
 static const char *const policies[] = {"x+qkv+o", "x+o", "o+x/4", "x", "x/4"};
 
@@ -34,55 +35,99 @@ typedef struct maximum {
     const ls_model_config *model;
     const ls_hardware *hardware;
     int64_t chunk, query_block;
+    ls_choices choices;        /* of the policy at work */
     probe longest[N_POLICIES]; /* 0 tokens: not even a query block fits */
 } maximum;
 
 /* ---- looking at a length ------------------------------------------------------------------- */
 
-static bool has_room(const ls_hardware *hardware, const probe *length)
+static bool has_room(const ls_hardware *hardware, const uint64_t place_bytes[LS_PLACE_COUNT])
 {
     for (int p = 0; p < LS_PLACE_COUNT; p++)
-        if (length->place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;
+        if (place_bytes[p] > ls_choices_room(hardware, (ls_place_kind)p)) return false;
     return true;
+}
+
+/* The run with this policy and length: a view of the config, nothing of it is released. */
+static ls_run_config make_config(const maximum *m, ls_save_policy save, int64_t blocks)
+{
+    ls_run_config config = *m->config;
+
+    config.save_auto = false;
+    ls_saves_set(&config.saves, save);
+    config.chunk = m->chunk;
+    config.query_block = m->query_block;
+    config.sequence_tokens = blocks * m->query_block;
+    return config;
 }
 
 /* What the plan takes that training would follow at this length. */
 static ls_status look(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
 {
-    ls_run_config config = *m->config; /* a view of it: nothing of it is released */
-    ls_choices choices;
+    const ls_run_config config = make_config(m, save, blocks);
     ls_plan_cost cost;
 
-    config.save_auto = false;
-    ls_saves_set(&config.saves, save);
-    config.sequence_tokens = blocks * m->query_block;
-    LS_TRY(ls_choices_make_any(&config, m->model, m->hardware, true, &choices));
-    LS_TRY(ls_choices_measure(&config, m->model, m->hardware, &choices, &cost));
+    LS_TRY(ls_choices_check_plan(&config, m->model, &m->choices));
+    LS_TRY(ls_choices_measure(&config, m->model, m->hardware, &m->choices, &cost));
     *length = (probe){.tokens = config.sequence_tokens,
-                      .weights = choices.placement.classes[LS_CLASS_WEIGHTS].mode};
+                      .weights = m->choices.placement.classes[LS_CLASS_WEIGHTS].mode,
+                      .fits = has_room(m->hardware, cost.place_bytes)};
     memcpy(length->place_bytes, cost.place_bytes, sizeof length->place_bytes);
-    length->fits = has_room(m->hardware, length);
-    m->chunk = choices.chunk;
     return LS_OK;
 }
 
-/* ---- the search ---------------------------------------------------------------------------- */
+/* ---- the guess ----------------------------------------------------------------------------- */
 
-/* Where the line through two lengths leaves the room of the first place to be full. */
-static int64_t extrapolate(const maximum *m, const probe *shorter, const probe *longer)
+/* What two short plans take under each placement. */
+typedef struct lines {
+    ls_plan_cost shorter[LS_CHOICES_ATTEMPTS], longer[LS_CHOICES_ATTEMPTS];
+} lines;
+
+static uint64_t read_line(const lines *l, int attempt, int place, int64_t blocks)
 {
-    double tokens = (double)longer->tokens * GROWTH_MAX;
+    const double from = (double)l->shorter[attempt].place_bytes[place];
+    const double to = (double)l->longer[attempt].place_bytes[place];
+    const double slope = (to - from) / (LONGER_BLOCKS - SHORT_BLOCKS);
+    const double bytes = from + slope * (double)(blocks - SHORT_BLOCKS);
 
-    for (int p = 0; p < LS_PLACE_COUNT && shorter->tokens > 0; p++) {
-        const double room =
-            (double)m->hardware->available_bytes[p] - (double)longer->place_bytes[p];
-        const double slope = ((double)longer->place_bytes[p] - (double)shorter->place_bytes[p]) /
-                             (double)(longer->tokens - shorter->tokens);
-        if (slope > 0 && (double)longer->tokens + room / slope < tokens)
-            tokens = (double)longer->tokens + room / slope;
-    }
-    return (int64_t)(tokens / (double)m->query_block);
+    return bytes > 0.0 ? (uint64_t)bytes : 0;
 }
+
+/* Whether it would fit by the lines: under the first placement with room on the device, or the
+ * last. */
+static bool would_fit(const maximum *m, const lines *l, int64_t blocks)
+{
+    uint64_t bytes[LS_PLACE_COUNT];
+    int a = 0;
+
+    while (a + 1 < LS_CHOICES_ATTEMPTS &&
+           read_line(l, a, LS_PLACE_HBM, blocks) > ls_choices_room(m->hardware, LS_PLACE_HBM))
+        a++;
+    for (int p = 0; p < LS_PLACE_COUNT; p++) bytes[p] = read_line(l, a, p, blocks);
+    return has_room(m->hardware, bytes);
+}
+
+static ls_status guess_longest(const maximum *m, ls_save_policy save, int64_t most, int64_t *blocks)
+{
+    const ls_run_config shorter = make_config(m, save, SHORT_BLOCKS);
+    const ls_run_config longer = make_config(m, save, LONGER_BLOCKS);
+    int64_t least = 0, end = most + 1; /* would fit; would not */
+    lines l;
+
+    LS_TRY(ls_choices_measure_each(&shorter, m->model, m->hardware, &m->choices, l.shorter));
+    LS_TRY(ls_choices_measure_each(&longer, m->model, m->hardware, &m->choices, l.longer));
+    while (end - least > 1) {
+        const int64_t middle = least + (end - least) / 2;
+        if (would_fit(m, &l, middle))
+            least = middle;
+        else
+            end = middle;
+    }
+    *blocks = least;
+    return LS_OK;
+}
+
+/* ---- the proof ----------------------------------------------------------------------------- */
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)
 {
@@ -92,24 +137,26 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
 static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
 {
     const int64_t most = INT32_MAX / m->config->sequences / m->query_block;
-    probe before = {0}, now = {0}, next;
+    const ls_run_config one = make_config(m, save, 1);
     int64_t least = 0, end = most + 1; /* blocks that fit; that do not */
+    int64_t guess, step = 1;
+    probe found = {0}, next;
 
-    for (int n = 0; end - least > 1; n++) {
-        int64_t guess = least == 0 ? 1 : extrapolate(m, &before, &now);
-        const bool halve = end <= most && n % 2 == 0;
-        if (halve) guess = least + (end - least) / 2;
-        guess = clamp(guess, least + 1, end - 1);
+    /* All but the placement is the same for every length. */
+    LS_TRY(ls_choices_make_any(&one, m->model, m->hardware, true, NULL, &m->choices));
+    LS_TRY(guess_longest(m, save, most, &guess));
+    for (guess = clamp(guess, 1, most); end - least > 1; step *= 2) {
         LS_TRY(look(m, save, guess, &next));
         if (next.fits) {
-            before = now;
-            now = next;
+            found = next;
             least = guess;
         } else {
             end = guess;
         }
+        guess = next.fits ? guess + step : guess - step;
+        if (guess <= least || guess >= end) guess = least + (end - least) / 2;
     }
-    *longest = now;
+    *longest = found;
     return LS_OK;
 }
 
@@ -136,7 +183,7 @@ static void print_table(const maximum *m, FILE *file)
             "blocks of %s, in chunks of %s\n\n",
             m->config->model_path, m->hardware->profile, (long long)m->config->sequences,
             ls_text_count(block, sizeof block, m->query_block),
-            ls_text_count(chunk, sizeof chunk, m->chunk));
+            ls_text_count(chunk, sizeof chunk, m->choices.chunk));
     fprintf(file, "  %-10s %12s %12s %12s   %s\n", "save", "tokens", "hbm", "host", "weights");
     for (int p = 0; p < N_POLICIES; p++) {
         const probe *longest = &m->longest[p];
@@ -199,7 +246,7 @@ static ls_status fill(const maximum *m, cJSON *json)
     LS_TRY(ls_json_add(json, "profile", cJSON_CreateString(m->hardware->profile)));
     LS_TRY(ls_json_add(json, "model", cJSON_CreateString(m->config->model_path)));
     LS_TRY(add_number(json, "sequences", (double)m->config->sequences));
-    LS_TRY(add_number(json, "chunk", (double)m->chunk));
+    LS_TRY(add_number(json, "chunk", (double)m->choices.chunk));
     LS_TRY(add_number(json, "query_block", (double)m->query_block));
     return add_places(json, "available_bytes", m->hardware->available_bytes);
 }
@@ -253,8 +300,11 @@ ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *mo
                  .hardware = &hardware,
                  .query_block =
                      config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS};
+    bool computes_on_gpu;
 
     LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    computes_on_gpu = hardware.has_device && !hardware.emulated;
+    m.chunk = config->chunk > 0 ? config->chunk : computes_on_gpu ? m.query_block : LS_CHUNK_ROWS;
     if (!options->quiet) ls_run_warnings_print(config, model, &hardware);
     ls_status status = find_all(&m);
     if (status == LS_OK) status = print_maximum(&m, json, file);

@@ -326,18 +326,41 @@ static const char *print_threads(char *buffer, size_t size, int n)
     return buffer;
 }
 
+/* What else was tried; nothing, where the run file leaves nothing open or nothing fits. */
+static void print_search(const ls_search *s, FILE *file)
+{
+    if (s == NULL || s->chosen.choices.chunk == 0) return;
+    fprintf(file, "accumulation: %s\n", s->why_order);
+    fprintf(file, "search: %d plans measured, %d simulated, %d ruled out before\n", s->n_measured,
+            s->n_simulated, s->n_pruned);
+    if (s->has_runner_up) fprintf(file, "  runner-up: %s\n", s->why);
+    if (s->has_refused) fprintf(file, "  no room: %s\n", s->why_refused);
+}
+
+static void print_changes(const ls_plan_changes *changes, FILE *file)
+{
+    if (changes->n > 0) fputs("faster, each simulated:\n", file);
+    for (int i = 0; i < changes->n; i++) {
+        const ls_plan_change *c = &changes->changes[i];
+        fprintf(file, "  %+6.1f%%  %.4g s  %s: %s\n", 100.0 * c->gain_fraction, c->step_s,
+                ls_change_kind_name(c->kind), c->words);
+    }
+}
+
 static void print_choices(const ls_plan_report *r, FILE *file)
 {
     const ls_choices *c = &r->choices;
     const ls_class_placement *weights = &c->placement.classes[LS_CLASS_WEIGHTS];
     static const char *const moments[LS_MOMENTS_COUNT] = {"fp32", "bf16", "q8", "q4"};
-    char compute[16], optimizer[16], save[LS_SAVE_NAME_BYTES];
+    char compute[16], optimizer[16], save[LS_SAVES_TEXT_BYTES];
 
     fprintf(file, "choices: chunk %lld, query block %lld, save %s, weights %s", (long long)c->chunk,
-            (long long)c->query_block, ls_saves_name(&c->saves, save), ls_mode_name(weights->mode));
+            (long long)c->query_block, ls_saves_describe(&c->saves, save),
+            ls_mode_name(weights->mode));
     if (weights->mode == LS_MODE_STREAM)
         fprintf(file, " through %lld layers' slots", (long long)c->placement.ring_slots);
     fputc('\n', file);
+    print_search(r->search, file);
     fprintf(file, "state: %.4g bytes per parameter, moments %s%s\n", r->state_bytes_per_parameter,
             moments[r->config->moments], r->config->moments != LS_MOMENTS_F32 ? " (lossy)" : "");
     fprintf(file, "threads: compute %s, optimizer %s\n",
@@ -382,6 +405,7 @@ void ls_plan_report_print(const ls_plan_report *r, FILE *file)
     fputc('\n', file);
     ls_plan_times_print(r, file);
     print_choices(r, file);
+    print_changes(&r->changes, file);
     print_verdict(r, file);
 }
 

@@ -11,6 +11,8 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
+#include "choice_search.h"
+#include "plan_changes.h"
 #include "plan_times.h"
 #include "save_search.h"
 
@@ -35,6 +37,8 @@ typedef struct ls_plan_report {
     ls_save_nearest nearest;     /* a policy that fits; only where this one does not */
     bool checked;                /* ls_plan_check() proved it, apart from room */
     ls_plan_times times;
+    ls_plan_changes changes; /* that would make it faster */
+    const ls_search *search; /* how the choices were made; NULL: not known */
 } ls_plan_report;
 
 /*

@@ -127,6 +127,66 @@ static ls_status add_choices(const ls_plan_report *r, cJSON *json)
     return add_null(threads, "copy");
 }
 
+/* A plan that was tried: what it chose, what it takes, how long. */
+static ls_status add_candidate(const ls_candidate *c, const char *why, const char *key, cJSON *json)
+{
+    const bool simulated = c->step_s > 0, bounded = c->cost.lower_bound_s > 0;
+    cJSON *object = cJSON_CreateObject();
+    char save[LS_SAVES_TEXT_BYTES];
+
+    LS_TRY(ls_json_add(json, key, object));
+    LS_TRY(add_number(object, "chunk", (double)c->choices.chunk));
+    LS_TRY(add_number(object, "query_block", (double)c->choices.query_block));
+    LS_TRY(add_text(object, "save", ls_saves_describe(&c->choices.saves, save)));
+    LS_TRY(add_text(object, "weights",
+                    ls_mode_name(c->choices.placement.classes[LS_CLASS_WEIGHTS].mode)));
+    LS_TRY(add_number(object, "ring_slots", (double)c->choices.placement.ring_slots));
+    LS_TRY(add_text(object, "accumulate_order", c->choices.layer_major ? "layer" : "sequence"));
+    LS_TRY(add_places(object, "peak_bytes", c->cost.place_bytes));
+    LS_TRY(add_number(object, "flops", c->cost.flops));
+    LS_TRY(bounded ? add_number(object, "lower_bound_s", c->cost.lower_bound_s)
+                   : add_null(object, "lower_bound_s"));
+    LS_TRY(simulated ? add_number(object, "step_s", c->step_s) : add_null(object, "step_s"));
+    return add_text(object, "why", why);
+}
+
+static ls_status add_search(const ls_plan_report *r, cJSON *json)
+{
+    const ls_search *s = r->search;
+    cJSON *object;
+
+    if (s == NULL || s->chosen.choices.chunk == 0) return add_null(json, "search");
+    object = cJSON_CreateObject();
+    LS_TRY(ls_json_add(json, "search", object));
+    LS_TRY(add_number(object, "measured", (double)s->n_measured));
+    LS_TRY(add_number(object, "simulated", (double)s->n_simulated));
+    LS_TRY(add_number(object, "pruned", (double)s->n_pruned));
+    LS_TRY(add_candidate(&s->chosen, "the fastest that fits", "chosen", object));
+    LS_TRY(s->has_runner_up ? add_candidate(&s->runner_up, s->why, "runner_up", object)
+                            : add_null(object, "runner_up"));
+    LS_TRY(s->has_refused ? add_candidate(&s->refused, s->why_refused, "no_room", object)
+                          : add_null(object, "no_room"));
+    return add_text(object, "accumulate_order", s->why_order);
+}
+
+static ls_status add_changes(const ls_plan_changes *changes, cJSON *json)
+{
+    cJSON *list = cJSON_CreateArray();
+
+    LS_TRY(ls_json_add(json, "changes", list));
+    for (int i = 0; i < changes->n; i++) {
+        const ls_plan_change *c = &changes->changes[i];
+        cJSON *object = cJSON_CreateObject();
+        LS_TRY(ls_json_append(list, object));
+        LS_TRY(add_text(object, "kind", ls_change_kind_name(c->kind)));
+        LS_TRY(add_text(object, "change", c->words));
+        LS_TRY(add_number(object, "step_s", c->step_s));
+        LS_TRY(add_number(object, "tokens_per_s", c->tokens_per_s));
+        LS_TRY(add_number(object, "gain_fraction", c->gain_fraction));
+    }
+    return LS_OK;
+}
+
 static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, cJSON *segments)
 {
     const ls_segment_totals totals = ls_plan_report_segment(r, segment);
@@ -218,6 +278,8 @@ static ls_status fill(const ls_plan_report *r, cJSON *json)
     LS_TRY(add_times(r, json));
     LS_TRY(add_memory(r, json));
     LS_TRY(add_choices(r, json));
+    LS_TRY(add_search(r, json));
+    LS_TRY(add_changes(&r->changes, json));
     if (r->plan != NULL) {
         LS_TRY(add_number(json, "n_steps", (double)r->plan->segment_steps[LS_SEGMENT_STEP]));
         LS_TRY(add_segments(r, json));

@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "json.h"
 #include "live.h"
+#include "plan_trace.h"
 #include "trace.h"
 
 #define TRACE_SPANS     65536 /* between two flushes */
@@ -86,28 +87,12 @@ static bool is_traced(const ls_run_config *c, int64_t step)
     return false;
 }
 
-static void describe_step(const ls_plan *plan, int64_t tag, ls_trace_words *words)
-{
-    const ls_step *step = &plan->steps[tag];
-    const char *name =
-        step->kind == LS_CALL_OP ? ls_op_describe(step->op)->name : ls_call_kind_name(step->kind);
-
-    snprintf(words->name, sizeof words->name, "%s", name);
-    snprintf(words->category, sizeof words->category, "%s%s", ls_phase_name(step->phase),
-             step->recompute ? ",recompute" : "");
-    snprintf(words->args, sizeof words->args,
-             "\"plan_step\":%lld,\"segment\":\"%s\",\"layer\":%d,\"chunk\":%d,\"flops\":%.15g,"
-             "\"bytes\":%llu",
-             (long long)tag, ls_segment_name(ls_plan_segment_of(plan, tag)), (int)step->layer,
-             (int)step->chunk, step->flops, (unsigned long long)step->bytes);
-}
-
 static void describe_span(void *context, int thread, int64_t tag, ls_trace_words *words)
 {
     const ls_run_meters *m = context;
 
     if (thread != STEPS_THREAD) {
-        describe_step(&m->trainer->instance.plan, tag, words);
+        ls_plan_trace_describe(&m->trainer->instance.plan, tag, words);
         return;
     }
     snprintf(words->name, sizeof words->name, "step %lld", (long long)tag);

@@ -132,6 +132,29 @@ const char *ls_saves_name(const ls_saves *saves, char buffer[LS_SAVE_NAME_BYTES]
     return buffer;
 }
 
+const char *ls_saves_describe(const ls_saves *saves, char buffer[LS_SAVES_TEXT_BYTES])
+{
+    char name[LS_SAVE_NAME_BYTES];
+    int n = 0;
+
+    if (saves->n_ranges <= 1 && !(saves->n_ranges == 1 && saves->ranges[0].place != 0)) {
+        snprintf(buffer, LS_SAVES_TEXT_BYTES, "%s", ls_saves_name(saves, name));
+        return buffer;
+    }
+    for (int32_t i = 0; i < saves->n_ranges && n < LS_SAVES_TEXT_BYTES - 64; i++) {
+        const ls_save_range *r = &saves->ranges[i];
+        n += snprintf(buffer + n, LS_SAVES_TEXT_BYTES - (size_t)n,
+                      "%s%s in %" PRId32 "-%" PRId32 "%s%s%s", i > 0 ? ", " : "",
+                      ls_save_policy_name(r->policy, name), r->first, r->last,
+                      r->place != 0 ? " (" : "",
+                      r->place != 0 ? ls_place_name((ls_place_kind)(r->place - 1)) : "",
+                      r->place != 0 ? ")" : "");
+        if (n >= LS_SAVES_TEXT_BYTES - 64 && i + 1 < saves->n_ranges)
+            snprintf(buffer + n, LS_SAVES_TEXT_BYTES - (size_t)n, ", ...");
+    }
+    return buffer;
+}
+
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
 static bool add_range(const ls_save_range *range, cJSON *list)

@@ -20,9 +20,10 @@
 #include "decoder.h"
 #include "place.h"
 
-#define LS_SAVE_RANGES_MAX LS_LAYER_PLACES_MAX
-#define LS_SAVE_LAYERS_ALL INT32_MAX /* as the last of a range: whatever the model has */
-#define LS_SAVE_NAME_BYTES 32
+#define LS_SAVE_RANGES_MAX  LS_LAYER_PLACES_MAX
+#define LS_SAVE_LAYERS_ALL  INT32_MAX /* as the last of a range: whatever the model has */
+#define LS_SAVE_NAME_BYTES  32
+#define LS_SAVES_TEXT_BYTES 160
 
 typedef struct ls_save_policy {
     bool o, qkv;
@@ -62,6 +63,10 @@ int ls_saves_place(const ls_saves *saves, int32_t layer);
 
 /* Where all layers have one policy its word, else "mixed"; returns buffer. */
 const char *ls_saves_name(const ls_saves *saves, char buffer[LS_SAVE_NAME_BYTES]);
+
+/* "x+o", or "o+x/8 in 0-19, x+o in 20-31 (hbm)"; cut with "..." where there are many; returns
+ * buffer. */
+const char *ls_saves_describe(const ls_saves *saves, char buffer[LS_SAVES_TEXT_BYTES]);
 
 /* As memory.save has it, a word or a list; NULL: out of memory. */
 cJSON *ls_saves_to_json(const ls_saves *saves);

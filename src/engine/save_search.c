@@ -2,7 +2,7 @@
 #include "save_search.h"
 
 /* From what keeps most, and so recomputes least. */
-static const ls_save_policy ladder[] = {
+const ls_save_policy ls_save_ladder[LS_SAVE_POLICIES] = {
     {.o = true, .qkv = true, .x_stride = 1},
     {.o = true, .x_stride = 1},
     {.o = true, .x_stride = 2},
@@ -13,14 +13,6 @@ static const ls_save_policy ladder[] = {
     {.x_stride = 4},
     {.x_stride = 8},
 };
-
-enum { N_POLICIES = sizeof ladder / sizeof ladder[0] };
-
-/* `auto` rebuilds no more than three inputs; without O it goes no further than x. */
-static bool is_for_auto(ls_save_policy policy)
-{
-    return policy.x_stride <= 4;
-}
 
 /* Whether a class of a layer lies in host memory when it is kept. */
 static bool is_on_host(const ls_run_config *config, ls_tensor_class class, int place)
@@ -58,16 +50,15 @@ double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *m,
     return row * T;
 }
 
-/* Weights, master remainders, moments and gradients, at least: frozen ones have weights alone. */
-static double count_states_bytes(const ls_run_config *config, const ls_model_config *model,
-                                 const ls_choices *choices)
+double ls_save_states_bytes(const ls_run_config *config, const ls_model_config *model,
+                            bool layer_major)
 {
     const ls_choices none = {.chunk = 0};
     const ls_decoder_options options = ls_choices_decoder(config, model, &none, true);
     const double weight = (double)ls_dtype_bytes(config->precision);
     const double lo = config->precision == LS_DTYPE_BF16 ? 2.0 : 0.0;
     static const double both[LS_MOMENTS_COUNT] = {8.0, 4.0, 2.0, 1.0};
-    const bool summed = config->accumulate > 1 && !choices->layer_major; /* in fp32 */
+    const bool summed = config->accumulate > 1 && !layer_major; /* in fp32 */
     const double grad = summed ? 4.0 : (double)ls_dtype_bytes(config->gradients);
     const double moments = both[config->moments];
     const double states = config->n_groups == 0 ? lo + grad + moments : 0.0;
@@ -75,37 +66,12 @@ static double count_states_bytes(const ls_run_config *config, const ls_model_con
     return (double)ls_decoder_params(&options.shape) * (weight + states);
 }
 
-/* How much of the host's memory `auto` may fill: beside a GPU the trainer is what the machine is
- * there for, elsewhere others want some. */
-static uint64_t host_limit(const ls_hardware *hardware)
+uint64_t ls_save_host_limit(const ls_hardware *hardware)
 {
     const bool on_gpu = hardware != NULL && hardware->has_device && !hardware->emulated;
     const uint64_t room = ls_choices_room(hardware, LS_PLACE_HOST);
 
     return on_gpu ? room - room / 16 : room / 2;
-}
-
-ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
-                         const ls_hardware *hardware, ls_choices *choices)
-{
-    const uint64_t limit = host_limit(hardware);
-    const uint64_t device = ls_choices_room(hardware, LS_PLACE_HBM);
-    const uint64_t disk = ls_choices_room(hardware, LS_PLACE_NVME);
-    const double bound =
-        (double)limit + (double)device + (double)disk - count_states_bytes(config, model, choices);
-    ls_plan_cost cost;
-
-    for (int p = 0; p < N_POLICIES; p++) {
-        ls_saves_set(&choices->saves, ladder[p]);
-        if (!ladder[p].o) break; /* the last for it: nothing to compare it with */
-        if (!is_for_auto(ladder[p])) continue;
-        if (ls_save_host_bytes(config, model, &choices->saves) > bound) continue;
-        LS_TRY(ls_choices_measure(config, model, hardware, choices, &cost));
-        if (cost.place_bytes[LS_PLACE_HOST] <= limit && cost.place_bytes[LS_PLACE_HBM] <= device &&
-            cost.place_bytes[LS_PLACE_NVME] <= disk)
-            return LS_OK;
-    }
-    return ls_choices_place(config, model, hardware, true, false, choices);
 }
 
 /* Whether that very policy is the one that has no room. */
@@ -127,15 +93,15 @@ ls_status ls_save_find_nearest(const ls_run_config *config, const ls_model_confi
                                const ls_hardware *hardware, const ls_choices *asked, double flops,
                                ls_save_nearest *nearest)
 {
-    double bound = -count_states_bytes(config, model, asked);
+    double bound = -ls_save_states_bytes(config, model, asked->layer_major);
 
     for (int p = 0; p < LS_PLACE_COUNT; p++)
         bound += (double)ls_choices_room(hardware, (ls_place_kind)p);
     *nearest = (ls_save_nearest){.found = false};
-    for (int p = 0; p < N_POLICIES; p++) {
+    for (int p = 0; p < LS_SAVE_POLICIES; p++) {
         ls_choices choices = *asked;
-        if (is_asked(&asked->saves, ladder[p])) continue;
-        ls_saves_set(&choices.saves, ladder[p]);
+        if (is_asked(&asked->saves, ls_save_ladder[p])) continue;
+        ls_saves_set(&choices.saves, ls_save_ladder[p]);
         if (ls_save_host_bytes(config, model, &choices.saves) > bound) continue;
         const ls_status status =
             ls_choices_measure(config, model, hardware, &choices, &nearest->cost);

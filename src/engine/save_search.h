@@ -1,9 +1,6 @@
 /*
- * save_search.h - which save policy: the one that `auto` means, and the one nearest to a policy
- * that has no room.
- *
- * Both walk from what keeps most to what keeps least; a plan is built and measured for each policy
- * that is not too large by its kept tensors alone.
+ * save_search.h - the ladder of save policies, what they keep by closed formula, and the one
+ * nearest to a policy that has no room.
  *
  * Layer: engine.  Threads: no shared state.
  */
@@ -18,14 +15,19 @@
 double ls_save_host_bytes(const ls_run_config *config, const ls_model_config *model,
                           const ls_saves *saves);
 
-/*
- * What `auto` means: the first of x+qkv+o, x+o, o+x/2, o+x/4, x whose whole plan keeps within half
- * of the host memory that is available (beside a GPU: within 15 sixteenths), and within device
- * memory and the disk, if some of it is placed there; else x.
- *   choices  all but saves and placement are set; those are
- */
-ls_status ls_save_choose(const ls_run_config *config, const ls_model_config *model,
-                         const ls_hardware *hardware, ls_choices *choices);
+/* Policies of whole models from what keeps most, and so recomputes least: x+qkv+o, x+o, o+x/2,
+ * o+x/4, o+x/8, x, and with less than that x/2, x/4, x/8. */
+#define LS_SAVE_POLICIES        9
+#define LS_SAVE_POLICIES_WITH_X 6 /* that rebuild attention in no layer but the one at work */
+extern const ls_save_policy ls_save_ladder[LS_SAVE_POLICIES];
+
+/* Weights, master remainders, moments and gradients, at least: frozen ones have weights alone. */
+double ls_save_states_bytes(const ls_run_config *config, const ls_model_config *model,
+                            bool layer_major);
+
+/* How much of the host's memory `auto` fills: beside a GPU the trainer is what the machine is there
+ * for, and takes 15 sixteenths; elsewhere others want some, and it takes half. */
+uint64_t ls_save_host_limit(const ls_hardware *hardware);
 
 typedef struct ls_save_nearest {
     bool found;

@@ -478,7 +478,7 @@ static ls_status run_steps(training *t)
 static ls_status dry_run(training *t, const ls_model_config *model)
 {
     const ls_trainer_options options = {.train = true, .hardware = &t->hardware};
-    LS_TRY(ls_job_plan(t->config, model, LS_PLAN_TABLES, stdout, t->options));
+    LS_TRY(ls_job_plan(t->config, model, LS_PLAN_TABLES, NULL, stdout, t->options));
     return ls_trainer_open(t->config, model, &options, &t->trainer);
 }
 

@@ -232,13 +232,13 @@ static double least(int64_t a, int64_t b, int64_t c)
 }
 
 /* Seconds of arithmetic; ops that do little per byte have none of their own. */
-static double arithmetic_seconds(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+static double arithmetic_seconds(const ls_cost_model *m, const ls_step_work *work)
 {
-    const ls_op_args *args = &plan->args[step->args];
+    const ls_op_args *args = work->args;
     ls_rate rate;
     double size;
 
-    switch (step->op) {
+    switch (work->step->op) {
     case LS_OP_matmul:
         rate = LS_RATE_MATMUL;
         size = least(args->matmul.M, args->matmul.N, args->matmul.K);
@@ -253,28 +253,7 @@ static double arithmetic_seconds(const ls_cost_model *m, const ls_plan *plan, co
         break;
     default: return 0;
     }
-    return step->flops / ls_rate_curve_at(&m->rates[rate], size);
-}
-
-/* Bytes of operands at a place that are read, or that are written. */
-static double accessed_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place,
-                             ls_access access)
-{
-    double bytes = 0;
-
-    for (int32_t o = 0; o < step->n_operands; o++) {
-        const ls_step_operand *operand = &plan->operands[step->first_operand + o];
-        if (operand->span.arena < 0 || plan->arenas[operand->span.arena].place != place) continue;
-        if (operand->access & access) bytes += (double)operand->span.bytes;
-    }
-    return bytes;
-}
-
-/* Both. */
-static double operand_bytes(const ls_plan *plan, const ls_step *step, ls_place_kind place)
-{
-    return accessed_bytes(plan, step, place, LS_ACCESS_READ) +
-           accessed_bytes(plan, step, place, LS_ACCESS_WRITE);
+    return work->step->flops / ls_rate_curve_at(&m->rates[rate], size);
 }
 
 static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_step_cost *cost)
@@ -293,40 +272,37 @@ static void take_memory(const ls_cost_model *m, ls_place_kind place, double byte
 
 /* Memory of the host, and what a file passes through it: from the disk or to it, and once more
  * between there and the step. */
-static void take_host_memory(const ls_cost_model *m, const ls_plan *plan, const ls_step *step,
-                             ls_step_cost *cost)
+static void take_host_memory(const ls_cost_model *m, const ls_step_work *work, ls_step_cost *cost)
 {
-    const double in = accessed_bytes(plan, step, LS_PLACE_NVME, LS_ACCESS_READ);
-    const double out = accessed_bytes(plan, step, LS_PLACE_NVME, LS_ACCESS_WRITE);
+    const double file = work->place_bytes[LS_PLACE_NVME];
 
-    take_memory(m, LS_PLACE_HOST, operand_bytes(plan, step, LS_PLACE_HOST) + 2 * (in + out), cost);
-    take(m, LS_RESOURCE_NVME_IN, in, cost);
-    take(m, LS_RESOURCE_NVME_OUT, out, cost);
-    take(m, LS_RESOURCE_NVME, in + out, cost);
+    take_memory(m, LS_PLACE_HOST, work->place_bytes[LS_PLACE_HOST] + 2 * file, cost);
+    take(m, LS_RESOURCE_NVME_IN, file - work->nvme_written, cost);
+    take(m, LS_RESOURCE_NVME_OUT, work->nvme_written, cost);
+    take(m, LS_RESOURCE_NVME, file, cost);
 }
 
-static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_step_work *work)
 {
-    const double bytes = (double)step->bytes / 2;
+    const ls_lane lane = work->step->lane;
+    const double bytes = (double)work->step->bytes / 2;
     ls_step_cost cost = {.seconds = 0};
 
-    take_memory(m, LS_PLACE_HBM, operand_bytes(plan, step, LS_PLACE_HBM), &cost);
-    take_host_memory(m, plan, step, &cost);
-    take(m, step->lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes,
-         &cost);
+    take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
+    take_host_memory(m, work, &cost);
+    take(m, lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes, &cost);
     take(m, LS_RESOURCE_LINK, bytes, &cost);
     cost.seconds += m->copy_latency_s + m->launch_latency_s;
     return cost;
 }
 
-static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_plan *plan, const ls_step *step)
+static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
 {
-    const double hbm = operand_bytes(plan, step, LS_PLACE_HBM);
-    const double host = operand_bytes(plan, step, LS_PLACE_HOST);
-    ls_step_cost cost = {.seconds = arithmetic_seconds(m, plan, step)};
+    const double host = work->place_bytes[LS_PLACE_HOST];
+    ls_step_cost cost = {.seconds = arithmetic_seconds(m, work)};
 
-    take_memory(m, LS_PLACE_HBM, hbm, &cost);
-    take_host_memory(m, plan, step, &cost);
+    take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
+    take_host_memory(m, work, &cost);
     if (m->has_device && host > 0) {
         take(m, LS_RESOURCE_LINK_IN, host, &cost);
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
@@ -336,26 +312,73 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_plan *plan, cons
 }
 
 /* The optimizer, norms, losses, batches, checkpoints. */
-static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_plan *plan,
-                                      const ls_step *step)
+static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_step_work *work)
 {
-    const double host = operand_bytes(plan, step, LS_PLACE_HOST);
-    const double file = operand_bytes(plan, step, LS_PLACE_NVME);
-    ls_step_cost cost = {.seconds = (host + file) / m->host_lane_bytes_per_s};
+    const ls_lane lane = work->step->lane;
+    const double bytes = work->place_bytes[LS_PLACE_HOST] + work->place_bytes[LS_PLACE_NVME];
+    ls_step_cost cost = {.seconds = bytes / m->host_lane_bytes_per_s};
 
-    take_host_memory(m, plan, step, &cost);
-    if (step->lane == LS_LANE_DISK_IN || step->lane == LS_LANE_DISK_OUT)
-        take(m, LS_RESOURCE_DISK, host + file, &cost);
+    take_host_memory(m, work, &cost);
+    if (lane == LS_LANE_DISK_IN || lane == LS_LANE_DISK_OUT)
+        take(m, LS_RESOURCE_DISK, bytes, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
+}
+
+ls_step_cost ls_cost_of_work(const ls_cost_model *m, const ls_step_work *work)
+{
+    const ls_step *step = work->step;
+
+    assert(m->why_unknown[0] == '\0');
+    if (step->kind == LS_CALL_COPY) return cost_of_copy(m, work);
+    if (step->lane == LS_LANE_COMPUTE && step->kind == LS_CALL_OP) return cost_of_op(m, work);
+    return cost_of_host_work(m, work);
+}
+
+void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes)
+{
+    work->place_bytes[place] += bytes * (access == LS_ACCESS_READ_WRITE ? 2 : 1);
+    if (place == LS_PLACE_NVME && (access & LS_ACCESS_WRITE)) work->nvme_written += bytes;
 }
 
 ls_step_cost ls_cost_of(const ls_cost_model *m, const ls_plan *plan, int64_t index)
 {
     const ls_step *step = &plan->steps[index];
+    ls_step_work work = {.step = step, .args = &plan->args[step->args]};
 
-    assert(m->why_unknown[0] == '\0');
-    if (step->kind == LS_CALL_COPY) return cost_of_copy(m, plan, step);
-    if (step->lane == LS_LANE_COMPUTE && step->kind == LS_CALL_OP) return cost_of_op(m, plan, step);
-    return cost_of_host_work(m, plan, step);
+    for (int32_t o = 0; o < step->n_operands; o++) {
+        const ls_step_operand *operand = &plan->operands[step->first_operand + o];
+        if (operand->span.arena < 0) continue;
+        ls_step_work_add(&work, plan->arenas[operand->span.arena].place, operand->access,
+                         (double)operand->span.bytes);
+    }
+    return ls_cost_of_work(m, &work);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+void ls_cost_sum_add(const ls_cost_model *m, ls_lane lane, const ls_step_cost *cost,
+                     ls_cost_sum *sum)
+{
+    sum->lane_s[lane] += cost->seconds;
+    for (int r = 0; r < LS_RESOURCE_COUNT; r++)
+        sum->resource_s[r] += cost->bytes[r] / m->bytes_per_s[r];
+}
+
+double ls_cost_sum_bound(const ls_cost_sum *sum, const char **bound_by)
+{
+    double most = 0;
+
+    *bound_by = "nothing";
+    for (int l = 0; l < LS_LANE_COUNT; l++)
+        if (sum->lane_s[l] > most) {
+            most = sum->lane_s[l];
+            *bound_by = ls_lane_name((ls_lane)l);
+        }
+    for (int r = 0; r < LS_RESOURCE_COUNT; r++)
+        if (sum->resource_s[r] > most) {
+            most = sum->resource_s[r];
+            *bound_by = ls_resource_name((ls_resource)r);
+        }
+    return most;
 }

@@ -83,12 +83,36 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
  * it is not known, why_unknown names it. */
 void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan);
 
+/* A step as far as its cost goes: no plan need hold it. */
+typedef struct ls_step_work {
+    const ls_step *step; /* kind, op, lane, flops, bytes are read */
+    const ls_op_args *args;
+    double place_bytes[LS_PLACE_COUNT]; /* of its operands; twice where it reads and writes */
+    double nvme_written;                /* those of nvme that it writes */
+} ls_step_work;
+
+/* An operand more. */
+void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes);
+
 /* What one step costs when it runs alone. */
 typedef struct ls_step_cost {
     double seconds;                  /* latency included */
     double bytes[LS_RESOURCE_COUNT]; /* that pass each resource */
 } ls_step_cost;
 
+ls_step_cost ls_cost_of_work(const ls_cost_model *model, const ls_step_work *work);
 ls_step_cost ls_cost_of(const ls_cost_model *model, const ls_plan *plan, int64_t step);
+
+/* What steps keep busy: each lane, and each resource alone at its full rate. */
+typedef struct ls_cost_sum {
+    double lane_s[LS_LANE_COUNT];
+    double resource_s[LS_RESOURCE_COUNT]; /* bytes / rate; 0 where there is no limit */
+} ls_cost_sum;
+
+void ls_cost_sum_add(const ls_cost_model *model, ls_lane lane, const ls_step_cost *cost,
+                     ls_cost_sum *sum);
+
+/* The busiest of them: no order of these steps takes less.  bound_by: its name, static text. */
+double ls_cost_sum_bound(const ls_cost_sum *sum, const char **bound_by);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost.h"
 #include "layout.h"
 #include "order.h"
 #include "staging.h"
@@ -29,6 +30,8 @@ typedef struct lowering {
     uint64_t workspace_bytes;         /* of the op that needs most */
     int32_t arena_of[LS_PLACE_COUNT]; /* -1: the plan has none there */
     double step_flops;
+    const ls_cost_model *model; /* to measure times by; or NULL */
+    ls_cost_sum step_cost;
 } lowering;
 
 /* Copies to device memory have a lane, but for a batch's few bytes per token: there they would
@@ -138,6 +141,29 @@ static ls_status append_operands(lowering *l, const ls_call *call, ls_segment_ki
     return LS_OK;
 }
 
+static ls_place_kind place_of(const lowering *l, int32_t tensor)
+{
+    if (tensor == WORKSPACE) return l->has_device ? LS_PLACE_HBM : LS_PLACE_HOST;
+    return l->staged.tensors[tensor].place;
+}
+
+/* Count what the step costs on its lane. */
+static void add_cost(lowering *l, const ls_call *call, const ls_step *step)
+{
+    const uint64_t workspace =
+        call->kind == LS_CALL_OP ? l->ops->workspace_bytes(call->op, &call->args) : 0;
+    ls_step_work work = {.step = step, .args = &call->args};
+
+    for (int32_t i = 0; i < call->n_operands; i++) {
+        const ls_step_operand operand = read_operand(l, call, i, workspace);
+        if (operand.tensor < 0) continue;
+        ls_step_work_add(&work, place_of(l, operand.tensor), operand.access,
+                         (double)operand.span.bytes);
+    }
+    const ls_step_cost cost = ls_cost_of_work(l->model, &work);
+    ls_cost_sum_add(l->model, step->lane, &cost, &l->step_cost);
+}
+
 static ls_status append_step(void *context, ls_segment_kind segment, const ls_call *call)
 {
     lowering *l = context;
@@ -158,6 +184,7 @@ static ls_status append_step(void *context, ls_segment_kind segment, const ls_ca
     LS_TRY(append_operands(l, call, segment, &step));
     if (call->kind == LS_CALL_OP) step.flops = ls_op_flops(call->op, &call->args, call->pairs);
     if (segment == LS_SEGMENT_STEP) l->step_flops += step.flops;
+    if (segment == LS_SEGMENT_STEP && l->model != NULL) add_cost(l, call, &step);
     if (plan->segment_steps[segment]++ == 0) plan->segment_first[segment] = index;
     plan->n_steps++;
     if (l->measures) return LS_OK;
@@ -317,13 +344,16 @@ ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, cons
 }
 
 ls_status ls_plan_measure(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
-                          ls_plan_cost *cost)
+                          const ls_cost_model *model, ls_plan_cost *cost)
 {
     ls_plan built = {0};
-    lowering l = {.ops = ops, .plan = &built, .measures = true};
+    lowering l = {.ops = ops, .plan = &built, .measures = true, .model = model};
 
     LS_TRY(lower(&l, tape, placement));
-    *cost = (ls_plan_cost){.flops = l.step_flops};
+    *cost = (ls_plan_cost){.flops = l.step_flops,
+                           .compute_s = l.step_cost.lane_s[LS_LANE_COMPUTE],
+                           .n_steps = built.n_steps};
+    cost->lower_bound_s = ls_cost_sum_bound(&l.step_cost, &cost->bound_by);
     for (int p = 0; p < LS_PLACE_COUNT; p++)
         cost->place_bytes[p] = ls_plan_place_bytes(&built, (ls_place_kind)p);
     ls_plan_free(&built);

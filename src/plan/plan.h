@@ -133,13 +133,22 @@ void ls_plan_free(ls_plan *plan);
 /* What a plan takes. */
 typedef struct ls_plan_cost {
     uint64_t place_bytes[LS_PLACE_COUNT];
-    double flops; /* of an optimizer step, recompute included */
+    double flops;         /* of an optimizer step, recompute included */
+    double lower_bound_s; /* of an optimizer step: no order of its steps takes less; 0: not asked */
+    double compute_s;     /* the compute lane's part of it, nothing else running */
+    const char *bound_by; /* the lane or resource that the bound is of; static text */
+    int64_t n_steps;      /* of all segments */
 } ls_plan_cost;
 
-/* What the plan takes that ls_plan_lower() would make of these, without making it: no steps are
- * kept, and nothing is ordered. */
+struct ls_cost_model;
+
+/*
+ * What the plan takes that ls_plan_lower() would make of these, without making it: no steps are
+ * kept, and nothing is ordered.
+ *   model  complete (cost.h), for the times; NULL: they are not asked for
+ */
 ls_status ls_plan_measure(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
-                          ls_plan_cost *cost);
+                          const struct ls_cost_model *model, ls_plan_cost *cost);
 
 /* What a plan may use of each place. */
 typedef struct ls_plan_limits {

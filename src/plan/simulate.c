@@ -166,27 +166,18 @@ static ls_status run(simulator *s, int *steady)
 
 /* ---- bounds -------------------------------------------------------------------------------- */
 
-static void bound(double seconds, const char *name, ls_simulation *result)
-{
-    if (seconds <= result->lower_bound_s) return;
-    result->lower_bound_s = seconds;
-    result->bound_by = name;
-}
-
 static void find_bounds(const ls_plan *plan, const ls_cost_model *model, ls_simulation *result)
 {
     const int64_t first = plan->segment_first[LS_SEGMENT_STEP];
+    ls_cost_sum sum = {{0}, {0}};
 
     for (int64_t i = first; i < first + plan->segment_steps[LS_SEGMENT_STEP]; i++) {
         const ls_step_cost cost = ls_cost_of(model, plan, i);
-        result->lane_alone_s[plan->steps[i].lane] += cost.seconds;
-        for (int r = 0; r < LS_RESOURCE_COUNT; r++)
-            result->resource_s[r] += cost.bytes[r] / model->bytes_per_s[r];
+        ls_cost_sum_add(model, plan->steps[i].lane, &cost, &sum);
     }
-    for (int l = 0; l < LS_LANE_COUNT; l++)
-        bound(result->lane_alone_s[l], ls_lane_name((ls_lane)l), result);
-    for (int r = 0; r < LS_RESOURCE_COUNT; r++)
-        bound(result->resource_s[r], ls_resource_name((ls_resource)r), result);
+    memcpy(result->lane_alone_s, sum.lane_s, sizeof result->lane_alone_s);
+    memcpy(result->resource_s, sum.resource_s, sizeof result->resource_s);
+    result->lower_bound_s = ls_cost_sum_bound(&sum, &result->bound_by);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -225,6 +216,7 @@ ls_status ls_simulate(const ls_plan *plan, const ls_cost_model *model, ls_simula
         status = run(&s, &steady);
         result.step_s = length_of(&s, steady);
         result.first_s = s.ends_s[0];
+        result.steady = steady;
         memcpy(result.lane_busy_s, s.busy_s[steady], sizeof result.lane_busy_s);
         find_bounds(plan, model, &result);
     }

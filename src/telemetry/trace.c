@@ -46,7 +46,8 @@ struct ls_trace {
 
     /* Of the thread that flushes. */
     int fd; /* -1: not begun, or given up */
-    bool begun;
+    bool begun, ended;
+    int failed;                     /* the errno that ended it early; 0: none */
     double levels[LS_TRACE_LEVELS]; /* the latest */
     size_t n_text;
     char text[TEXT_BYTES];
@@ -117,6 +118,7 @@ static void write_text(ls_trace *t)
         const ssize_t n = write(t->fd, t->text + done, t->n_text - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) { /* a full disk ends the trace, not the run */
+            t->failed = n < 0 ? errno : ENOSPC;
             close(t->fd);
             t->fd = -1;
         } else {
@@ -202,7 +204,9 @@ static void begin_file(ls_trace *t)
 
     t->begun = true;
     snprintf(path, sizeof path, "%s/trace.json", t->options.directory);
-    t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    t->fd = open(t->options.path != NULL ? t->options.path : path,
+                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (t->fd < 0) t->failed = errno;
     put_event(t, "[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":"
                  "\"longspan\"}}");
     for (int i = 0; i < t->options.n_threads; i++) {
@@ -244,12 +248,20 @@ static void put_end(ls_trace *t)
     put_event(t, t->n_dropped > 0 ? event : "\n]\n");
 }
 
+int ls_trace_end(ls_trace *t)
+{
+    if (t->ended) return t->failed;
+    t->ended = true;
+    ls_trace_flush(t);
+    if (t->begun) put_end(t);
+    write_text(t);
+    return t->failed;
+}
+
 void ls_trace_close(ls_trace *t)
 {
     if (t == NULL) return;
-    if (t->buffers[0].spans != NULL && t->buffers[1].spans != NULL) ls_trace_flush(t);
-    if (t->begun) put_end(t);
-    write_text(t);
+    if (t->buffers[0].spans != NULL && t->buffers[1].spans != NULL) (void)ls_trace_end(t);
     if (t->fd >= 0) close(t->fd);
     for (int b = 0; b < 2; b++) free(t->buffers[b].spans);
     pthread_mutex_destroy(&t->mutex);

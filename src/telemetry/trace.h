@@ -31,6 +31,7 @@ typedef struct ls_trace_words {
 
 typedef struct ls_trace_options {
     const char *directory;      /* of trace.json, which is begun with the first span */
+    const char *path;           /* of the file instead; or NULL */
     int n_spans;                /* in the buffer */
     const char *const *threads; /* [n_threads] their names, in order from the top */
     int n_threads;
@@ -48,7 +49,10 @@ typedef struct ls_trace_options {
 /* LS_ERR_NO_MEMORY. */
 ls_status ls_trace_open(const ls_trace_options *options, ls_trace **trace);
 
-/* Write out the rest and the end.  NULL is allowed. */
+/* Write out the rest and the end, nothing may follow: 0, or the errno that ended the file early. */
+int ls_trace_end(ls_trace *trace);
+
+/* The same, and release it.  NULL is allowed. */
 void ls_trace_close(ls_trace *trace);
 
 void ls_trace_span(ls_trace *trace, int thread, int64_t tag, uint64_t from_ns, uint64_t to_ns);
