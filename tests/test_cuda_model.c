@@ -44,6 +44,9 @@ static const policy policies[] = {{"x", false, false, 1},
                                   {"x+qkv+o", true, true, 1},
                                   {"x/2", false, false, 2}};
 
+static ls_dtype gradients = LS_DTYPE_F32; /* of the next model, as its micro-batches */
+static int64_t accumulate = 1;
+
 static ls_decoder_options make_options(const policy *p, ls_dtype dtype, int64_t n_tokens)
 {
     return (ls_decoder_options){
@@ -51,7 +54,8 @@ static ls_decoder_options make_options(const policy *p, ls_dtype dtype, int64_t 
         .dtype = dtype,
         .S = n_tokens,
         .sequences = 1,
-        .accumulate = 1,
+        .accumulate = accumulate,
+        .gradients = gradients,
         .chunk = n_tokens / 3,
         .query_block = n_tokens / 2,
         .key_block = n_tokens / 3,
@@ -105,7 +109,7 @@ static void train_on(int64_t n_tokens, int steps, const policy *p, ls_dtype dtyp
     model m;
 
     memset(out, 0, sizeof *out);
-    batch.rows = n_tokens;
+    batch.rows = n_tokens * accumulate;
     open_model_as(&m, &options, &batch, 10000.0, mode < LS_MODE_COUNT ? &on_gpu : &on_cpu);
     ls_weights_random(&m.instance, 5, 0.1);
     assert_int_equal(ls_instance_fill_copies(&m.instance), LS_OK);
@@ -179,6 +183,36 @@ static void any_order_of_the_streams_gives_the_same_bits(void **state)
     assert_true(ls_emulation_count().overtakings > before + 20 * ORDERS); /* orders did differ */
 }
 
+/* Each leaves in the type that is asked for and is added on the host, in any order of the streams.
+ */
+static void gradients_of_micro_batches_are_added_on_the_host(void **state)
+{
+    static const ls_place_mode modes[] = {LS_MODE_STREAM, LS_MODE_RESIDENT, LS_MODE_STREAM};
+
+    (void)state;
+    for (int64_t n = 0; n < S; n++) {
+        positions[n] = n % FEW_TOKENS;
+        doc_start[n] = n - positions[n];
+    }
+    accumulate = 3;
+    for (int rounded = 0; rounded < 2; rounded++) {
+        outcome cpu, first, other;
+        gradients = rounded ? LS_DTYPE_BF16 : LS_DTYPE_F32;
+        train_on(FEW_TOKENS, FEW_STEPS, &policies[1], LS_DTYPE_BF16, LS_MODE_COUNT, false, &cpu);
+        for (int i = 0; i < 3; i++) {
+            ls_emulation_seed(2000 + (uint64_t)i);
+            train_on(FEW_TOKENS, FEW_STEPS, &policies[1], LS_DTYPE_BF16, modes[i], i == 1,
+                     i == 0 ? &first : &other);
+            if (i > 0) assert_same(&other, &first);
+        }
+        for (int step = 0; step < FEW_STEPS; step++)
+            assert_true(fabs(first.losses[step] / cpu.losses[step] - 1.0) <= 2e-3);
+    }
+    gradients = LS_DTYPE_F32;
+    accumulate = 1;
+    fill_batch_data();
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -192,6 +226,7 @@ int main(void)
         cmocka_unit_test(every_mode_and_policy_trains_as_the_cpu_does),
         cmocka_unit_test(fp32_trains_as_the_cpu_does),
         cmocka_unit_test(any_order_of_the_streams_gives_the_same_bits),
+        cmocka_unit_test(gradients_of_micro_batches_are_added_on_the_host),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -65,8 +65,8 @@ ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_
 
 ls_status __wrap_ls_ops_run(const ls_ops *ops, ls_op op, void *stream, const ls_op_args *args)
 {
-    const bool host = op == LS_OP_adamw || op == LS_OP_norm_finish || op == LS_OP_sumsq ||
-                      op == LS_OP_add_sumsq;
+    const bool host =
+        op == LS_OP_adamw || op == LS_OP_norm_finish || op == LS_OP_sumsq || op == LS_OP_add_sumsq;
 
     note_begin(host ? LS_LANE_HOST : LS_LANE_COMPUTE);
     atomic_fetch_add(&n_ops, 1);
