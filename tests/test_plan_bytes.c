@@ -135,12 +135,12 @@ static cJSON *parse(const outcome *done)
 static cJSON *make_plan(const plan_case *c)
 {
     static const char *const keys[] = {
-        "model",           "sequence.tokens",     "sequence.chunk",  "memory.save",
-        "memory.weights",  "memory.ring_slots",   "memory.place",    "sequence.query_block",
-        "batch.sequences", "optimizer.gradients", "batch.accumulate"};
-    const char *const values[] = {c->model,   c->tokens,     c->chunk,     c->save,
-                                  c->weights, c->ring_slots, c->place,     c->query_block,
-                                  "1",        c->gradients,  c->accumulate};
+        "model",           "sequence.tokens",     "sequence.chunk",   "memory.save",
+        "memory.weights",  "memory.ring_slots",   "memory.place",     "sequence.query_block",
+        "batch.sequences", "optimizer.gradients", "batch.accumulate", "batch.accumulate_order"};
+    const char *const values[] = {c->model,   c->tokens,     c->chunk,      c->save,
+                                  c->weights, c->ring_slots, c->place,      c->query_block,
+                                  "1",        c->gradients,  c->accumulate, "sequence"};
     enum { N_KEYS = sizeof keys / sizeof keys[0] };
     const char *argv[7 + 2 * N_KEYS] = {PROGRAM,  "plan",       "run.yaml",
                                         "--json", "--hardware", c->hardware};
