@@ -155,7 +155,10 @@ static ls_status vary_rows(ls_searching *s, int from, bool until_fits)
         ls_choices choices = origin.choices;
         int tried;
         ls_choices_set_rows(s->trial, i, &choices);
-        if (is_out(s, &choices, &origin)) {
+        /* Smaller chunks never compute less. */
+        const bool is_slower = !until_fits && choices.chunk < origin.choices.chunk &&
+                               ls_search_is_bound_by_compute(s, from);
+        if (is_slower || is_out(s, &choices, &origin)) {
             s->result->n_pruned++;
             continue;
         }
