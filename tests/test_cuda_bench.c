@@ -28,7 +28,7 @@ static void test_measured(void **state)
         assert_true(bench.rows[i].seconds.median > 0 && bench.rows[i].bytes > 0);
         of_op[bench.rows[i].op]++;
     }
-    assert_int_equal(of_op[LS_OP_matmul], 2 * 4 * 3); /* dtypes, widths, forms */
+    assert_int_equal(of_op[LS_OP_matmul], 2 * 4 * 3);        /* dtypes, widths, forms */
     assert_int_equal(of_op[LS_OP_attention_forward], 3 + 1); /* fp32: one length */
     assert_int_equal(of_op[LS_OP_attention_backward], 3 + 1);
     char text[16384];

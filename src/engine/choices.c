@@ -7,7 +7,6 @@
 #include "choices.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
 
 #include "choice_search.h"
 #include "host_memory.h"
@@ -212,7 +211,9 @@ static ls_status make_by_search(ls_trial *trial, ls_search *search, ls_choices *
     if (trial->hardware != NULL) {
         rates = ls_cost_model_make(trial->hardware->topology, is_on_gpu(trial->hardware),
                                    trial->config->precision);
-        if (rates.why_unknown[0] == '\0') trial->rates = &rates;
+        char key[LS_CHOICES_KEY_BYTES];
+        const bool lacks_nvme = !rates.knows_nvme && ls_choices_find_nvme(trial->config, key);
+        if (rates.why_unknown[0] == '\0' && !lacks_nvme) trial->rates = &rates;
     }
     LS_TRY(ls_choice_search(trial, made, search));
     if (search->chosen.choices.chunk > 0) {
