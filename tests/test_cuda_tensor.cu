@@ -268,7 +268,7 @@ template <int K> __global__ void read_tile(unsigned *data)
     const int lane = static_cast<int>(threadIdx.x) % WARP;
     const int words = (TILE_ROWS + 1) * HEADS * K / 2;
     ls_copy_tiles<K, TILE_ROWS, TILE_THREADS, 1>(tile, reinterpret_cast<const ls_bf16x *>(data),
-                                              nullptr, 1, 0, 40, HEADS, HEAD);
+                                                 nullptr, 1, 0, 40, HEADS, HEAD);
     ls_copies_commit();
     ls_copies_wait();
     __syncthreads();

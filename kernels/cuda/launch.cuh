@@ -18,7 +18,7 @@
 #include <cuda_runtime.h>
 
 #define LS_SHARED(type, name)                                                                      \
-    extern __shared__ __align__(256) unsigned char ls_shared_bytes[];                               \
+    extern __shared__ __align__(256) unsigned char ls_shared_bytes[];                              \
     type *name = reinterpret_cast<type *>(ls_shared_bytes)
 
 template <typename... P, typename... A>
