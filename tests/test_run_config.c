@@ -402,8 +402,8 @@ static void the_shipped_run_finds_its_model(void **state)
     assert_string_equal(c.train.paths[0], "data/demo-train");
     assert_string_equal(c.valid.paths[0], "data/demo-valid");
     assert_string_equal(c.output, "runs/demo");
-    assert_int_equal(c.steps, 800);
-    assert_int_equal(c.eval_every_steps, 400);
+    assert_int_equal(c.steps, 640);
+    assert_int_equal(c.eval_every_steps, 320);
     ls_run_config_free(&c);
 
     /* named without a folder: beside it is the working directory */
