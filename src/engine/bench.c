@@ -178,13 +178,13 @@ static void add_reaches(ls_bench *bench, const ls_place *host, const ls_place *d
 static ls_status measure_gpu(const ls_bench_options *options, const ls_place *host,
                              const ls_place *device, ls_bench *bench)
 {
+    const ls_unit *gpu = ls_topology_find_real_gpu(bench->machine);
     ls_spread ways[LS_COPY_COUNT], reaches[LS_REACH_COUNT];
     ls_copy_options copy;
-
     ls_device_opener *opener;
     const ls_ops *ops;
-    const ls_unit *gpu = ls_topology_find_unit(bench->machine, LS_UNIT_GPU);
-    if (gpu == NULL || &bench->machine->places[gpu->place] != device) {
+
+    if (gpu == NULL || gpu->place < 0 || &bench->machine->places[gpu->place] != device) {
         miss_copies(bench, host->name, device->name,
                     "the first GPU is measured; CUDA_VISIBLE_DEVICES chooses another");
         return LS_OK;
@@ -261,7 +261,7 @@ static ls_status measure_links(const ls_bench_options *options, const ls_profile
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static ls_quantity read_load(void)
+ls_quantity ls_bench_read_load(void)
 {
     double load;
     if (getloadavg(&load, 1) != 1) return (ls_quantity){.source = LS_SOURCE_UNKNOWN};
@@ -276,7 +276,7 @@ ls_status ls_bench_measure(const ls_bench_options *options, const ls_topology *m
     if (b == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a benchmark's results");
     b->machine = machine;
     b->repetitions = options->repetitions > 0 ? options->repetitions : LS_BENCH_REPETITIONS;
-    b->load_average = read_load();
+    b->load_average = ls_bench_read_load();
     ls_status status = measure_memories(options, b);
     if (status == LS_OK) status = measure_links(options, profile, b);
     if (status != LS_OK) {

@@ -116,6 +116,9 @@ typedef struct ls_copy_options {
  */
 ls_status ls_copies_measure(const ls_copy_options *options, ls_spread *spreads, ls_spread *reaches);
 
+/* Runnable threads in the minute before, as the system tells it. */
+ls_quantity ls_bench_read_load(void);
+
 /* ---- the whole -------------------------------------------------------------------------------
  */
 

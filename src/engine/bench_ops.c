@@ -1,5 +1,4 @@
 /* bench_ops.c - calls of ops on buffers of their own, timed in turns; a GPU's by one lane. */
-#define _DEFAULT_SOURCE /* NOLINT: the libc's name; for getloadavg */
 #include "bench_ops.h"
 
 #include <assert.h>
@@ -239,13 +238,6 @@ static ls_status time_all(measuring *m, double least_seconds)
     return LS_OK;
 }
 
-static ls_quantity read_load(void)
-{
-    double load;
-    if (getloadavg(&load, 1) != 1) return (ls_quantity){.source = LS_SOURCE_UNKNOWN};
-    return ls_discovered(load, "getloadavg");
-}
-
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static uint64_t operands_bytes(const measuring *m)
@@ -317,7 +309,7 @@ ls_status ls_bench_ops_measure(const ls_bench_ops_options *options, ls_bench_ops
                             .repetitions = options->repetitions > 0 ? options->repetitions
                                                                     : LS_BENCH_REPETITIONS,
                             .threads = on_gpu ? 0 : ls_cpu_threads(),
-                            .load_average = read_load()};
+                            .load_average = ls_bench_read_load()};
     m->bench = bench;
     m->shapes = on_gpu ? &gpu_shapes : &cpu_shapes;
     const ls_status status = measure(options, m);
