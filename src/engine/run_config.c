@@ -375,6 +375,7 @@ void ls_run_config_free(ls_run_config *config)
     free(config->sequence_tokens_place);
     free(config->rope_scaling_place);
     free(config->hardware);
+    free(config->prometheus);
     free(config->output);
     memset(config, 0, sizeof *config);
 }

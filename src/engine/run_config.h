@@ -111,7 +111,8 @@ typedef struct ls_run_config {
     int64_t *trace_steps; /* increasing */
     int64_t n_trace_steps;
     int64_t samples_hz;
-    int64_t idle_s; /* of rest before the first step */
+    int64_t idle_s;   /* of rest before the first step */
+    char *prometheus; /* file of the latest figures; NULL: none */
 
     char *output;
 } ls_run_config;

@@ -11,6 +11,7 @@
 
 typedef enum ls_run_kind {
     LS_RUN_TEXT = 0,   /* char * */
+    LS_RUN_TEXT_NULL,  /* the same; NULL is null */
     LS_RUN_PATHS,      /* ls_path_list: one text or a list */
     LS_RUN_WORD,       /* an enum, by words and values */
     LS_RUN_SWITCH,     /* bool: false is the first word, true the second */
