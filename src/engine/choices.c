@@ -126,14 +126,8 @@ static ls_status check_group(const ls_run_config *config, const ls_decoder *deco
 
 static ls_status check_groups(const ls_run_config *config, const ls_model_config *model)
 {
-    const ls_decoder_options smallest = {.shape = ls_model_config_shape(model),
-                                         .dtype = LS_DTYPE_BF16,
-                                         .S = 1,
-                                         .sequences = 1,
-                                         .accumulate = 1,
-                                         .chunk = 1,
-                                         .query_block = 1,
-                                         .loss_rows = 1};
+    const ls_decoder_shape shape = ls_model_config_shape(model);
+    const ls_decoder_options smallest = ls_decoder_smallest(&shape);
     ls_decoder decoder;
     ls_status status = LS_OK;
 
