@@ -11,9 +11,10 @@
 #               there run under qemu-aarch64, AdamW with SVE vectors of 128, 256 and 512 bits
 #   --full adds the other mutations, the slow tests, also under the sanitizers, the thread
 #   sanitizer, a minute per fuzzer and all that --aarch64 does
-#   --aarch64 does only aarch64: all tests that can run there; then those that memory and files are
-#   the matter of with pages of 64 KiB (as on Grace), and the quick ones again built with a signed
-#   char (it is unsigned there)
+#   --aarch64 does only aarch64: all tests that can run there, those of the CUDA sources on an emulated
+#   GPU too where /usr/local/cuda has the headers; then those that memory and files are the matter of
+#   with pages of 64 KiB (as on Grace), and the quick ones again built with a signed char (it is
+#   unsigned there)
 #   --aarch64-quick does only the stage aarch64
 #
 # Installs the packages it needs.  Builds lie in build-check/.  The last line counts the tests.
@@ -31,7 +32,7 @@ case ${1-} in
 --aarch64) here=no aarch64=all ;;
 --aarch64-quick) here=no ;;
 -h | --help)
-    sed -n '2,19s/^# \{0,1\}//p' scripts/check.sh
+    sed -n '2,20s/^# \{0,1\}//p' scripts/check.sh
     exit 0
     ;;
 *)
@@ -195,7 +196,7 @@ build_quick() {
 }
 
 check_aarch64() {
-    local test
+    local test cuda_include=/usr/local/cuda/include
     local -a options=(-DCMAKE_TOOLCHAIN_FILE=scripts/aarch64-linux-gnu.cmake
         -DCMAKE_BUILD_TYPE=Release)
 
@@ -211,8 +212,12 @@ check_aarch64() {
         run_tests aarch64 -L aarch64 -LE aarch64_long
         return
     fi
+    if [[ -e $cuda_include/cublasLt.h ]]; then
+        require_packages "${aarch64_emulation_packages[@]}"
+        options+=(-DLS_CUDA_INCLUDE="$cuda_include")
+    fi
     build aarch64 "${options[@]}"
-    run_tests aarch64 -L aarch64
+    run_tests aarch64 -L "aarch64|emulation"
 
     note "aarch64, pages of 64 KiB"
     for test in host_memory device disk_file tokens safetensors loader checkpoint gradients; do

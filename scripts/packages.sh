@@ -69,3 +69,6 @@ build_packages=(gcc libc6-dev cmake ninja-build pkg-config libyaml-dev libcjson-
 # shellcheck disable=SC2034
 aarch64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libgomp1:arm64
     libyaml-dev:arm64 libcjson-dev:arm64 libhwloc-dev:arm64 libnuma-dev:arm64 libcmocka-dev:arm64)
+# The same for the emulation of CUDA, where there are CUDA's headers.
+# shellcheck disable=SC2034
+aarch64_emulation_packages=(g++-aarch64-linux-gnu libstdc++6:arm64)
