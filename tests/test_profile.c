@@ -155,6 +155,8 @@ static void test_refused(void **state)
          "published, spec, profile, assumed"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 96 apples, source: spec}\n",
          "p.yaml:4: places[0].capacity_bytes.value: '96 apples' is not"},
+        {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 96G, source: spec}\n",
+         "p.yaml:4: places[0].capacity_bytes.value: '96G' has no unit of bytes: write 96GiB"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 0, source: spec}\n",
          "places[0].capacity_bytes.value: 0 bytes are out of range"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 1GB, source: spec, by: me}\n",
