@@ -93,10 +93,10 @@ static void describe_shortage(ls_plan_report *r)
                  ls_text_bytes(needed, sizeof needed, states), available);
     else
         snprintf(r->why + n, sizeof r->why - (size_t)n,
-                 "it needs %s, %s are available; lower sequence.tokens or batch.sequences, or save "
-                 "less (memory.save)",
+                 "it needs %s, %s are available; lower %ssequence.tokens or batch.sequences, or "
+                 "save less (memory.save)",
                  ls_text_bytes(needed, sizeof needed, ls_plan_place_bytes(r->plan, place)),
-                 available);
+                 available, place == LS_PLACE_HBM ? "sequence.chunk, sequence.query_block, " : "");
 }
 
 bool ls_plan_report_may_save_less(const ls_plan_report *r)
