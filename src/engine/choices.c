@@ -82,12 +82,17 @@ ls_status ls_choices_check_plan(const ls_run_config *config, const ls_model_conf
     const double bytes = steps * BYTES_PER_CALL;
     const double room = (double)ls_host_memory_read().available_bytes / 4.0;
 
+    char needed[LS_TEXT_BYTES], left[LS_TEXT_BYTES];
+
     if (bytes <= room && bytes <= PLAN_BYTES_MAX) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
-                   "sequence.chunk: in chunks of %lld the plan of %.0f tokens would have about "
-                   "%.0f million steps and itself need %.1f GiB; raise sequence.chunk or lower "
-                   "sequence.tokens",
-                   (long long)choices->chunk, T, 1e-6 * steps, bytes / 0x1p30);
+                   "sequence.chunk: in chunks of %lld a plan of %.0f tokens and %lld micro-batches "
+                   "would have about %.3g steps and itself need %s of memory, %s is allowed; raise "
+                   "sequence.chunk or lower sequence.tokens%s",
+                   (long long)choices->chunk, T, (long long)config->accumulate, steps,
+                   describe_bytes(needed, bytes),
+                   describe_bytes(left, room < PLAN_BYTES_MAX ? room : PLAN_BYTES_MAX),
+                   config->accumulate > 1 ? " or batch.accumulate" : "");
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -153,7 +158,7 @@ static const struct {
   gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
                 {16384, 32768}, {8192, 65536}, {8192, 16384}, {16384, 131072}};
 
-enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0], N_FIRST_ROWS = 4 };
+enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0], N_FIRST_ROWS = 4, CHUNKS_MAX = 32 };
 
 int ls_choices_rows(const ls_trial *t, bool first_only)
 {
@@ -163,12 +168,22 @@ int ls_choices_rows(const ls_trial *t, bool first_only)
     return first_only ? N_FIRST_ROWS : N_GPU_ROWS;
 }
 
+/* Beyond half a million tokens rows grow with them: a plan has no more steps for being longer. */
+static int64_t scale_rows(int64_t T)
+{
+    int64_t factor = 1;
+
+    while (T / (factor * gpu_rows[0].chunk) > CHUNKS_MAX) factor *= 2;
+    return factor;
+}
+
 void ls_choices_set_rows(const ls_trial *t, int i, ls_choices *choices)
 {
     const bool on_gpu = is_on_gpu(t->hardware);
     const int64_t T = t->config->sequence_tokens * t->config->sequences;
-    int64_t chunk = on_gpu ? gpu_rows[i].chunk : cpu_rows.chunk;
-    int64_t query_block = on_gpu ? gpu_rows[i].query_block : cpu_rows.query_block;
+    const int64_t factor = on_gpu ? scale_rows(T) : 1;
+    int64_t chunk = on_gpu ? factor * gpu_rows[i].chunk : cpu_rows.chunk;
+    int64_t query_block = on_gpu ? factor * gpu_rows[i].query_block : cpu_rows.query_block;
 
     if (t->config->query_block > 0) query_block = t->config->query_block;
     if (t->config->chunk > 0) chunk = t->config->chunk;

@@ -68,6 +68,10 @@ ls_status ls_run_field_read_default(const ls_run_field *field, ls_run_config *co
 size_t ls_run_list_classes(const char *names[LS_CLASS_COUNT],
                            ls_tensor_class classes[LS_CLASS_COUNT]);
 
+/* Keep where each key stands (run_place.c); name: of the file.  LS_ERR_NO_MEMORY. */
+ls_status ls_run_places_keep(const ls_yaml_node *root, const char *name, ls_run_config *config);
+void ls_run_places_free(ls_run_config *config);
+
 /* Read memory.save (run_save.c). */
 ls_status ls_run_save_read(const ls_yaml_node *node, ls_run_config *config);
 
