@@ -171,6 +171,34 @@ static void test_document_of_times(void **state)
                 "s per step (simulated)");
 }
 
+/* --verbose tells what planning took, beside the same plan. */
+static void test_verbose(void **state)
+{
+    (void)state;
+    char *plain = strdup(RUN(0, "plan", "run.yaml")->out);
+    const outcome *done = RUN(0, "plan", "run.yaml", "--verbose");
+    double search_s = -1.0, build_s = -1.0, check_s = -1.0;
+    int steps = 0, in_segments = 0;
+
+    assert_string_equal(done->out, plain);
+    const char *said = strstr(done->err, "longspan: plan of ");
+    assert_non_null(said);
+    assert_int_equal(sscanf(said,
+                            "longspan: plan of %d steps: searched in %lf s, built in %lf s, "
+                            "checked in %lf s of processor time\n",
+                            &steps, &search_s, &build_s, &check_s),
+                     4);
+    assert_true(search_s >= 0.0 && build_s >= 0.0 && check_s >= 0.0);
+    for (const char *row = strstr(plain, "\nsegment "); row != NULL; row = strchr(row + 1, '\n')) {
+        int n;
+        if (sscanf(row, "\n%*[a-z+] %d", &n) == 1) in_segments += n;
+        if (row[1] == '\n') break;
+    }
+    assert_int_equal(steps, in_segments);
+    assert_null(strstr(RUN(0, "plan", "run.yaml", "--verbose", "--quiet")->err, "plan of"));
+    free(plain);
+}
+
 /* No time is told without the commands that would measure what it lacks, begun from the profile in
  * use. */
 static void test_unknown_times_have_a_remedy(void **state)
@@ -570,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_document),
         cmocka_unit_test(test_document_of_times),
         cmocka_unit_test(test_unknown_times_have_a_remedy),
+        cmocka_unit_test(test_verbose),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_document_of_memory_and_segments),
         cmocka_unit_test(test_training_follows_it),
