@@ -67,6 +67,16 @@ static uint64_t host_bytes_peak(training *t, bool has_file)
     return t->anonymous_bytes_peak;
 }
 
+/* What ran, where that may change from call to call; else what always does. */
+static const char *name_attention(const training *t, ls_op op)
+{
+    const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
+    const char *ran = ops->kernels_ran != NULL ? ops->kernels_ran(op) : "";
+
+    if (ran[0] != '\0') return ran;
+    return ops->kernel_name(op, t->config->precision, t->trainer.model->head_dim);
+}
+
 static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
 {
     const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
@@ -105,8 +115,8 @@ static ls_status record_step(training *t, const ls_step_result *r, const ls_loss
         .peak_bytes_host = host_bytes_peak(t, file > 0),
         .peak_bytes_nvme = file,
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype, 0),
-        .kernel_attention =
-            ops->kernel_name(LS_OP_attention_forward, dtype, t->trainer.model->head_dim),
+        .kernel_attention = name_attention(t, LS_OP_attention_forward),
+        .kernel_attention_backward = name_attention(t, LS_OP_attention_backward),
         .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
     };
 
