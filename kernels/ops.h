@@ -467,6 +467,9 @@ typedef struct ls_ops {
     /* Those that calls of op have gone to since this was last asked, where each call finds its own:
      * "cudnn+mma"; "" if kernel_name tells it all, or there was no call.  NULL: always "". */
     const char *(*kernels_ran)(ls_op op);
+    /* A vendor's attention: its version and what of it is used, or why there is none; lives until
+     * the next call.  NULL: the backend has no use for one. */
+    const char *(*vendor_note)(void);
 } ls_ops;
 
 /* Call the backend's function for op. */

@@ -179,6 +179,10 @@ static void test_cudnn_where_order_and_documents_allow(void **state)
     assert_kernels("wide-exact", "mma", "mma");
     train_wide("wide-fast", "fast", "join");
     assert_kernels("wide-fast", "cudnn", "cudnn");
+    char *run = need_bytes(at("wide-fast/run.json"), NULL);
+    assert_says(run, "\"cudnn\":\t\"9.19.0\"");
+    free(run);
+    assert_non_null(strstr(RUN(0, "--version")->out, "cudnn             9.19.0"));
     read_losses("wide-exact", exact);
     read_losses("wide-fast", fast);
     for (int i = 0; i < 2; i++) assert_true(fabs(fast[i] / exact[i] - 1.0) < 2e-3);

@@ -1,14 +1,6 @@
 /*
  * attention_vendor.c - cuDNN's attention as a variant: who may call it, graphs, scratch.
  *
- * cuDNN knows no documents, and masks by the diagonal of its last row and key alone.  So it takes
- * blocks whose keys all rows may see but for causality and window, with keys up to the block's end
- * or wholly before it.  Lengths are multiples of 128: a shorter last tile of keys has given NaN in
- * dq where log-sum-exps are below -88, in every version looked at.
- *
- * Scratch of a call, in this order, each part at 256 bytes:
- *   forward    lse [H, N]; o in bf16, used if it is to be merged; cuDNN's
- *   backward   lse [H, N]; stand-in o, dq, dk, dv in bf16; cuDNN's
  * Graphs are kept by shape until the program ends: a plan has tens of shapes.
  */
 #include "attention_vendor.h"
@@ -21,7 +13,7 @@
 
 #include "cuda_ops.h"
 
-enum { LENGTH_MULTIPLE = 128, SCRATCH_ALIGN = 256, NOTE_BYTES = 256 };
+enum { NOTE_BYTES = 256 };
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
@@ -159,63 +151,18 @@ static ls_status run_graph(void *stream, const ls_cudnn_shape *shape,
 
 /* ---- which calls ---------------------------------------------------------------------------- */
 
-/* What forward and backward have in common. */
-typedef struct block {
-    int64_t N, M, H, G, K, q_start, k_start, window;
-    float scale;
-    bool backward, one_document, any_order;
-    ls_dtype dtype;
-} block;
-
-#define BLOCK_OF(args, is_backward)                                                                \
-    {                                                                                              \
-        (args)->N, (args)->M, (args)->H, (args)->G, (args)->K, (args)->q_start, (args)->k_start,   \
-            (args)->window, (args)->scale, (is_backward), (args)->one_document != 0,               \
-            (args)->any_order != 0, (args)->dtype                                                  \
-    }
-
-static block block_of(ls_op op, const ls_op_args *args)
-{
-    if (op == LS_OP_attention_backward) return (block)BLOCK_OF(&args->attention_backward, true);
-    assert(op == LS_OP_attention_forward);
-    return (block)BLOCK_OF(&args->attention_forward, false);
-}
-
-/*
- * The shape that cuDNN is to be asked for: keys behind the last row are left out.  False: its masks
- * can not say what this block's is.
- */
-static bool find_shape(const block *b, ls_cudnn_shape *shape)
-{
-    const int64_t seen =
-        b->q_start + b->N - b->k_start; /* keys from k_start to the last row's own */
-    const bool causal = b->M >= seen;
-    const bool windowed = b->window > 0 && b->window < seen;
-
-    memset(shape, 0, sizeof *shape);
-    *shape = (ls_cudnn_shape){.N = b->N,
-                              .M = causal ? seen : b->M,
-                              .H = b->H,
-                              .G = b->G,
-                              .K = b->K,
-                              .window = windowed ? b->window : 0,
-                              .scale = b->scale,
-                              .causal = causal,
-                              .backward = b->backward};
-    if (b->N == 0 || b->q_start < b->k_start) return false; /* rows that see nothing */
-    if (causal) return true;
-    return !windowed && b->k_start + b->M <= b->q_start + 1;
-}
-
 /* Whether cuDNN may take blocks of this shape, if the documents allow. */
-static bool may_take(const block *b, ls_cudnn_shape *shape)
+static bool may_take(ls_op op, const ls_op_args *args)
 {
-    if (b->dtype != LS_DTYPE_BF16 || (b->K != 64 && b->K != 128)) return false;
-    if (!find_shape(b, shape)) return false;
-    if (shape->N % LENGTH_MULTIPLE != 0 || shape->M % LENGTH_MULTIPLE != 0) return false;
+    const bool backward = op == LS_OP_attention_backward;
+    const bool any_order =
+        backward ? args->attention_backward.any_order : args->attention_forward.any_order;
+    ls_cudnn_shape shape;
+
+    if (!ls_vendor_shape_find(op, args, &shape)) return false;
     const int32_t version = find_version();
-    if (version == 0 || find_fault(version, b->backward) != NULL) return false;
-    return b->any_order || (!b->backward && repeats_forward(version));
+    if (version == 0 || find_fault(version, backward) != NULL) return false;
+    return any_order || (!backward && repeats_forward(version));
 }
 
 /* Whether cuDNN's 16-byte accesses reach q, k, v, and what else it reads or writes in place. */
@@ -232,54 +179,17 @@ static bool is_aligned(ls_op op, const ls_op_args *args)
 
 bool ls_cuda_attention_takes_vendor(ls_op op, const ls_op_args *args)
 {
-    const block b = block_of(op, args);
-    ls_cudnn_shape shape;
-    return b.one_document && is_aligned(op, args) && may_take(&b, &shape);
+    const bool one_document = op == LS_OP_attention_backward ? args->attention_backward.one_document
+                                                             : args->attention_forward.one_document;
+    return one_document && is_aligned(op, args) && may_take(op, args);
 }
 
-/* ---- scratch -------------------------------------------------------------------------------- */
-
-static uint64_t times(int64_t a, int64_t b, int64_t c, uint64_t bytes)
+uint64_t ls_cuda_attention_vendor_bytes(ls_op op, const ls_op_args *args)
 {
-    return (uint64_t)a * (uint64_t)b * (uint64_t)c * bytes;
+    return may_take(op, args) ? ls_vendor_scratch_bytes(op, args) : 0;
 }
 
-uint64_t ls_cudnn_workspace_most(const ls_cudnn_shape *s)
-{
-    if (!s->backward) return LS_CUDNN_SLACK_BYTES;
-    const uint64_t heads = s->G < s->H ? 2 * times(s->M, s->H, s->K, sizeof(uint16_t)) : 0;
-    return times(s->N, s->H, s->K, sizeof(float)) + times(s->N, s->H, 1, sizeof(float)) + heads +
-           LS_CUDNN_SLACK_BYTES;
-}
-
-/* Where the parts lie in the workspace; bytes is their sum. */
-typedef struct scratch {
-    uint64_t lse, o, dq, dk, dv, library, bytes;
-} scratch;
-
-static uint64_t add_part(scratch *s, uint64_t bytes)
-{
-    const uint64_t at = s->bytes;
-    s->bytes += (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-    return at;
-}
-
-static scratch lay_out(const ls_cudnn_shape *shape)
-{
-    const uint64_t queries = times(shape->N, shape->H, shape->K, sizeof(uint16_t));
-    const uint64_t keys = times(shape->M, shape->G, shape->K, sizeof(uint16_t));
-    scratch s = {.bytes = 0};
-
-    s.lse = add_part(&s, times(shape->N, shape->H, 1, sizeof(float)));
-    s.o = add_part(&s, queries);
-    if (shape->backward) {
-        s.dq = add_part(&s, queries);
-        s.dk = add_part(&s, keys);
-        s.dv = add_part(&s, keys);
-    }
-    s.library = add_part(&s, ls_cudnn_workspace_most(shape));
-    return s;
-}
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 /* One block of all keys writes o itself. */
 static bool is_merged(const ls_attention_forward_args *args)
@@ -287,32 +197,23 @@ static bool is_merged(const ls_attention_forward_args *args)
     return args->o_acc != NULL || args->accumulate || !args->last;
 }
 
-uint64_t ls_cuda_attention_vendor_bytes(ls_op op, const ls_op_args *args)
-{
-    const block b = block_of(op, args);
-    ls_cudnn_shape shape;
-    return may_take(&b, &shape) ? lay_out(&shape).bytes + SCRATCH_ALIGN : 0;
-}
-
 static void *part_at(void *workspace, uint64_t offset)
 {
     assert(workspace != NULL);
-    const uintptr_t start = (uintptr_t)workspace + SCRATCH_ALIGN - 1;
-    return (void *)(start / SCRATCH_ALIGN * SCRATCH_ALIGN + offset);
+    const uintptr_t start = (uintptr_t)workspace + LS_VENDOR_SCRATCH_ALIGN - 1;
+    return (void *)(start / LS_VENDOR_SCRATCH_ALIGN * LS_VENDOR_SCRATCH_ALIGN + offset);
 }
-
-/* ---- calls ---------------------------------------------------------------------------------- */
 
 ls_status ls_cuda_attention_forward_vendor(void *stream, const ls_attention_forward_args *args)
 {
-    const block b = BLOCK_OF(args, false);
+    const ls_op_args any = {.attention_forward = *args};
     const bool merged = is_merged(args);
     ls_cudnn_shape shape;
 
-    const bool fits = find_shape(&b, &shape);
+    const bool fits = ls_vendor_shape_find(LS_OP_attention_forward, &any, &shape);
     assert(fits);
     (void)fits;
-    const scratch s = lay_out(&shape);
+    const ls_vendor_scratch s = ls_vendor_scratch_lay_out(&shape);
     float *lse = part_at(args->workspace, s.lse);
     void *o = merged ? part_at(args->workspace, s.o) : args->o;
     const ls_cudnn_operands operands = {.q = args->q,
@@ -345,13 +246,13 @@ static ls_status widen(void *stream, float *y, const void *x, int64_t n, int32_t
 
 ls_status ls_cuda_attention_backward_vendor(void *stream, const ls_attention_backward_args *args)
 {
-    const block b = BLOCK_OF(args, true);
+    const ls_op_args any = {.attention_backward = *args};
     ls_cudnn_shape shape;
 
-    const bool fits = find_shape(&b, &shape);
+    const bool fits = ls_vendor_shape_find(LS_OP_attention_backward, &any, &shape);
     assert(fits);
     (void)fits;
-    const scratch s = lay_out(&shape);
+    const ls_vendor_scratch s = ls_vendor_scratch_lay_out(&shape);
     const int64_t n_queries = args->N * args->H * args->K, n_keys = shape.M * args->G * args->K;
     const ls_cudnn_operands operands = {.q = args->q,
                                         .k = args->k,

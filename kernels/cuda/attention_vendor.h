@@ -12,8 +12,7 @@
 
 #include <stdbool.h>
 
-#include "attention_cudnn.h"
-#include "ops.h"
+#include "vendor_scratch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,14 +24,6 @@ bool ls_cuda_attention_takes_vendor(ls_op op, const ls_op_args *args);
 /* Bytes of args->workspace that a call of this shape needs where cuDNN may come to take it, if the
  * documents allow; 0 if it may not. */
 uint64_t ls_cuda_attention_vendor_bytes(ls_op op, const ls_op_args *args);
-
-/*
- * What cuDNN's engine may want: on Hopper fp32 dq, the sums of d_o o, with G < H dk and dv of every
- * query head in bf16; and LS_CUDNN_SLACK_BYTES.
- */
-uint64_t ls_cudnn_workspace_most(const ls_cudnn_shape *shape);
-
-enum { LS_CUDNN_SLACK_BYTES = 1 << 20 };
 
 ls_status ls_cuda_attention_forward_vendor(void *stream, const ls_attention_forward_args *args);
 ls_status ls_cuda_attention_backward_vendor(void *stream, const ls_attention_backward_args *args);

@@ -49,4 +49,5 @@ const ls_ops ls_ops_cuda = {
         .workspace_bytes = workspace_bytes,
     .kernel_name = kernel_name,
     .kernels_ran = kernels_ran,
+    .vendor_note = ls_cuda_attention_vendor_note,
 };
