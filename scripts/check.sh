@@ -7,13 +7,15 @@
 #   gcc         release build, all tests not labelled slow; ten mutations of the CUDA sources
 #   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
 #   fuzz        each fuzz target for some seconds, from seeds made here
+#   aarch64     cross-build with Debian's libraries of that architecture; the tests that take seconds
+#               there run under qemu-aarch64, AdamW with SVE vectors of 128, 256 and 512 bits
 #   --full adds the other mutations, the slow tests, also under the sanitizers, the thread
-#   sanitizer and a minute per fuzzer
-#   --aarch64 does nothing of that: it builds for aarch64 with Debian's libraries of that architecture
-#   and runs the tests labelled aarch64 under qemu-aarch64, AdamW with SVE vectors of 128, 256 and 512
-#   bits; then those that memory and files are the matter of with pages of 64 KiB (as on Grace), and
-#   the quick ones again built with a signed char (it is unsigned there)
-#   --aarch64-quick only builds and runs the tests that take seconds there
+#   sanitizer, a minute per fuzzer and all that --aarch64 does
+#   --aarch64 does only aarch64: all tests that can run there, those of the CUDA sources on an emulated
+#   GPU too where /usr/local/cuda has the headers; then those that memory and files are the matter of
+#   with pages of 64 KiB (as on Grace), and the quick ones again built with a signed char (it is
+#   unsigned there)
+#   --aarch64-quick does only the stage aarch64
 #
 # Installs the packages it needs.  Builds lie in build-check/.  The last line counts the tests.
 set -euo pipefail
@@ -22,14 +24,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/packages.sh
 
 full=no
-aarch64=no
+here=yes
+aarch64=quick
 case ${1-} in
 "") ;;
---full) full=yes ;;
---aarch64) aarch64=all ;;
---aarch64-quick) aarch64=quick ;;
+--full) full=yes aarch64=all ;;
+--aarch64) here=no aarch64=all ;;
+--aarch64-quick) here=no ;;
 -h | --help)
-    sed -n '2,18s/^# \{0,1\}//p' scripts/check.sh
+    sed -n '2,20s/^# \{0,1\}//p' scripts/check.sh
     exit 0
     ;;
 *)
@@ -193,12 +196,15 @@ build_quick() {
 }
 
 check_aarch64() {
-    local test
+    local test cuda_include=/usr/local/cuda/include
     local -a options=(-DCMAKE_TOOLCHAIN_FILE=scripts/aarch64-linux-gnu.cmake
         -DCMAKE_BUILD_TYPE=Release)
 
     note "aarch64"
-    require_architecture arm64
+    if ! require_architecture arm64; then
+        n_skipped=$((n_skipped + 1))
+        return
+    fi
     require_packages cmake ninja-build pkg-config "${aarch64_packages[@]}"
     if [[ $aarch64 == quick ]]; then
         configure aarch64 "${options[@]}"
@@ -206,8 +212,12 @@ check_aarch64() {
         run_tests aarch64 -L aarch64 -LE aarch64_long
         return
     fi
+    if [[ -e $cuda_include/cublasLt.h ]]; then
+        require_packages "${aarch64_emulation_packages[@]}"
+        options+=(-DLS_CUDA_INCLUDE="$cuda_include")
+    fi
     build aarch64 "${options[@]}"
-    run_tests aarch64 -L aarch64
+    run_tests aarch64 -L "aarch64|emulation"
 
     note "aarch64, pages of 64 KiB"
     for test in host_memory device disk_file tokens safetensors loader checkpoint gradients; do
@@ -265,11 +275,10 @@ check_here() {
 }
 
 mkdir -p build-check
-if [[ $aarch64 == no ]]; then
+if [[ $here == yes ]]; then
     check_here
-else
-    check_aarch64
 fi
+check_aarch64
 
 note "$SECONDS s"
 if [[ $n_skipped -gt 0 ]]; then

@@ -34,7 +34,8 @@ require_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
 }
 
-# require_architecture NAME: lets dpkg install packages of this other architecture too.
+# require_architecture NAME: lets dpkg install packages of this other architecture too.  Status 1,
+# after saying why and with the system as it was, where the package sources have none of it.
 require_architecture() {
     local -a root=()
     if dpkg --print-foreign-architectures | grep -qx "$1" || dpkg --print-architecture | grep -qx "$1"
@@ -49,6 +50,14 @@ require_architecture() {
         root=(sudo -n)
     fi
     "${root[@]}" dpkg --add-architecture "$1"
+    if "${root[@]}" apt-get update -qq && [[ -n $(apt-cache madison "libc6:$1") ]]; then
+        return 0
+    fi
+    "${root[@]}" dpkg --remove-architecture "$1"
+    "${root[@]}" apt-get update -qq
+    echo "the package sources of this system have nothing for $1 (Ubuntu keeps it on another" \
+        "server, to be added by hand)" >&2
+    return 1
 }
 
 # What a build of the longspan binary needs, its optional parts included.
@@ -56,8 +65,10 @@ require_architecture() {
 build_packages=(gcc libc6-dev cmake ninja-build pkg-config libyaml-dev libcjson-dev libdnnl-dev
     libhwloc-dev libnuma-dev)
 
-# What the cross-build for aarch64 needs besides, and to run it.  Ubuntu has the :arm64 ones on
-# another server than those of x86, which must have been added to the sources by hand.
+# What the cross-build for aarch64 needs besides, and to run it.
 # shellcheck disable=SC2034
 aarch64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libgomp1:arm64
     libyaml-dev:arm64 libcjson-dev:arm64 libhwloc-dev:arm64 libnuma-dev:arm64 libcmocka-dev:arm64)
+# The same for the emulation of CUDA, where there are CUDA's headers.
+# shellcheck disable=SC2034
+aarch64_emulation_packages=(g++-aarch64-linux-gnu libstdc++6:arm64)

@@ -129,6 +129,14 @@ typedef struct inputs {
     ls_job_options options;
 } inputs;
 
+/* With where the key stands that a job's message is about. */
+static ls_status close_inputs(inputs *in, ls_status status)
+{
+    status = ls_run_config_locate(&in->config, status);
+    ls_run_config_free(&in->config);
+    return status;
+}
+
 static ls_status read_inputs(const longspan_run *run, inputs *in)
 {
     memset(in, 0, sizeof *in);
@@ -136,8 +144,7 @@ static ls_status read_inputs(const longspan_run *run, inputs *in)
         .version = VERSION, .stop = &stop_requested, .quiet = run->quiet, .verbose = run->verbose};
     LS_TRY(ls_run_config_read(run->path, run->sets, (size_t)run->n_sets, &in->config));
     const ls_status status = ls_run_model_read(&in->config, &in->model);
-    if (status != LS_OK) ls_run_config_free(&in->config);
-    return status;
+    return status == LS_OK ? LS_OK : close_inputs(in, status);
 }
 
 int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
@@ -196,8 +203,7 @@ int longspan_plan_trace(const longspan_run *run, longspan_plan_format format, co
     LS_TRY(read_inputs(run, &in));
     const ls_status status =
         ls_job_plan(&in.config, &in.model, (ls_plan_format)format, trace, file, &in.options);
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 int longspan_plan(const longspan_run *run, longspan_plan_format format, FILE *file)
@@ -212,8 +218,7 @@ int longspan_plan_compare(const longspan_run *run, const char *profiles, bool js
     LS_TRY(read_inputs(run, &in));
     const ls_status status =
         ls_job_compare(&in.config, &in.model, profiles, json, file, &in.options);
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 int longspan_plan_maximize(const longspan_run *run, bool json, FILE *file)
@@ -222,8 +227,7 @@ int longspan_plan_maximize(const longspan_run *run, bool json, FILE *file)
 
     LS_TRY(read_inputs(run, &in));
     const ls_status status = ls_job_maximize(&in.config, &in.model, json, file, &in.options);
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 int longspan_train(const longspan_run *run, const longspan_train_options *options)
@@ -237,8 +241,7 @@ int longspan_train(const longspan_run *run, const longspan_train_options *option
 
     LS_TRY(read_inputs(run, &in));
     const ls_status status = ls_job_train(&in.config, &in.model, &train, &in.options);
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 /* NULL: out of memory. */
@@ -305,8 +308,7 @@ int longspan_eval(const longspan_run *run, const longspan_eval_options *options,
         if (status == LS_OK) status = copy_result(&in, &losses, result);
         ls_loss_stats_close(&losses);
     }
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 void longspan_eval_free(longspan_eval_result *result)
@@ -360,8 +362,7 @@ int longspan_sample(const longspan_run *run, const char *checkpoint, const char 
 
     LS_TRY(read_inputs(run, &in));
     const ls_status status = sample_bytes(&in, &request, prompt);
-    ls_run_config_free(&in.config);
-    return status;
+    return close_inputs(&in, status);
 }
 
 int longspan_convert(const char *source, const char *target, longspan_convert_result *result)

@@ -39,6 +39,26 @@ typedef struct model {
     ls_update_control *control;
 } model;
 
+/* A training step of the smallest decoder with grouped heads: two chunks of 5 and some rows. */
+static inline ls_decoder_options tiny_options(int64_t V, int64_t L, int64_t S, int64_t accumulate)
+{
+    return (ls_decoder_options){
+        .shape = {.V = V, .D = 16, .F = 24, .L = L, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
+        .dtype = LS_DTYPE_BF16,
+        .S = S,
+        .sequences = 1,
+        .accumulate = accumulate,
+        .chunk = 5,
+        .query_block = S,
+        .loss_rows = 5,
+        .train = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .adam_eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip_norm = 1.0f};
+}
+
 static inline ls_status fill_model_batch(void *context, int64_t micro_batch)
 {
     const model *m = context;

@@ -1,68 +1,13 @@
 /* test_checkpoint.c - a checkpoint holds the state as each tensor was saved and the position as it
  * was begun, whatever the trainer has done since; one that is not complete leaves nothing. */
-#include "checkpoint.h"
+#include "checkpoint_test.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "checkpoint_dir.h"
-#include "io_test.h"
 #include "safetensors.h"
-
-static const char model_yaml[] = "{model_type: llama, vocab_size: 40, hidden_size: 8,"
-                                 " intermediate_size: 12, num_hidden_layers: 2,"
-                                 " num_attention_heads: 2, num_key_value_heads: 1, head_dim: 4,"
-                                 " max_position_embeddings: 64, rms_norm_eps: 1.0e-5,"
-                                 " rope_theta: 10000.0, tie_word_embeddings: false}\n";
-
-/* A trainer whose saved tensors are filled at will; it never takes a step. */
-typedef struct subject {
-    ls_run_config config;
-    ls_model_config model;
-    cJSON *config_json;
-    ls_trainer trainer;
-    int32_t *order;
-    int64_t n;
-} subject;
-
-static size_t n_train_tokens = 200;
-static const char *moments = "fp32"; /* of the next subject */
-static const char *model = "model.yaml", *init = "random";
-
-static void open_subject(subject *s, const char *output, const char *precision, const char *frozen)
-{
-    static const uint16_t ids[300];
-    const ls_trainer_options options = {.train = true};
-    char text[1200];
-
-    put_file(at("model.yaml"), model_yaml, sizeof model_yaml - 1);
-    put_file(at("train.bin"), ids, n_train_tokens * sizeof ids[0]);
-    snprintf(text, sizeof text,
-             "model: %s\ninit: %s\nprecision: %s\noutput: %s\nsteps: 99\n"
-             "data: {train: %s, format: raw-u16}\nsequence: {tokens: 16}\nbatch: {sequences: 1}\n"
-             "memory: {threads: {compute: 1, optimizer: 1}}\ncheckpoint: {keep: 2}\n"
-             "optimizer: {lr: 1e-3, moments: %s, groups: [{match: \"%s\", frozen: %s}]}\n",
-             model, init, precision, at(output), at("train"), moments,
-             frozen != NULL ? frozen : "*", frozen != NULL ? "true" : "false");
-    memset(s, 0, sizeof *s);
-    assert_ok(ls_run_config_parse(at("run.yaml"), text, strlen(text), NULL, 0, &s->config));
-    assert_ok(ls_run_config_to_json(&s->config, &s->config_json));
-    assert_ok(ls_model_config_read(at("model.yaml"), &s->model));
-    assert_ok(ls_trainer_open(&s->config, &s->model, &options, &s->trainer));
-    const ls_decoder *d = &s->trainer.instance.decoder;
-    s->order = malloc(LS_DECODER_SAVED_MAX * (size_t)d->n_params * sizeof *s->order);
-    assert_non_null(s->order);
-    s->n = ls_decoder_save_order(d, s->order);
-}
-
-static void close_subject(subject *s)
-{
-    ls_trainer_close(&s->trainer);
-    cJSON_Delete(s->config_json);
-    ls_run_config_free(&s->config);
-    free(s->order);
-}
 
 /* ---- what a run holds of the system -------------------------------------------------------- */
 
@@ -107,115 +52,7 @@ static int64_t count_blocks(const char *path)
     return blocks;
 }
 
-/* ---- states -------------------------------------------------------------------------------- */
-
-static uint8_t pattern(int64_t i, uint64_t byte, int version)
-{
-    return (uint8_t)(31 * i + 7 * (int64_t)byte + 101 * version);
-}
-
-/* Tensor i of the order, all of it. */
-static uint8_t *saved_tensor(const subject *s, int64_t i, uint64_t *bytes)
-{
-    const ls_instance *instance = &s->trainer.instance;
-    *bytes = ls_tensor_bytes(&instance->decoder.tape.tensors[s->order[i]]);
-    return ls_instance_tensor(instance, s->order[i]);
-}
-
-static void fill_tensor(const subject *s, int64_t i, int version)
-{
-    uint64_t bytes;
-    uint8_t *data = saved_tensor(s, i, &bytes);
-    for (uint64_t b = 0; b < bytes; b++) data[b] = pattern(i, b, version);
-}
-
-static ls_position make_position(int version)
-{
-    return (ls_position){.step = version,
-                         .next_sequence = 1000 + version,
-                         .tokens_total = 20000 + version,
-                         .control = {.beta1_power = 1.0 / (3 + version),
-                                     .beta2_power = 1.0 / (7 + version),
-                                     .updates = 300 + version,
-                                     .skipped = 40 + version,
-                                     .skipped_in_a_row = 5 + version}};
-}
-
-static void move_trainer(subject *s, int version)
-{
-    const ls_position position = make_position(version);
-
-    s->trainer.step = position.step;
-    s->trainer.next_sequence = position.next_sequence;
-    s->trainer.tokens_total = position.tokens_total;
-    *s->trainer.control = position.control;
-}
-
-/* The whole state of a trainer, each part different for each version. */
-static void fill_state(subject *s, int version)
-{
-    for (int64_t i = 0; i < s->n; i++) fill_tensor(s, i, version);
-    move_trainer(s, version);
-}
-
-static void assert_state(const subject *s, int version)
-{
-    const ls_position position = make_position(version);
-    const ls_update_control *c = s->trainer.control;
-
-    for (int64_t i = 0; i < s->n; i++) {
-        uint64_t bytes;
-        const uint8_t *data = saved_tensor(s, i, &bytes);
-        for (uint64_t b = 0; b < bytes; b++) {
-            if (data[b] != pattern(i, b, version)) {
-                fail_msg("byte %llu of %s", (unsigned long long)b,
-                         s->trainer.instance.decoder.tape.tensors[s->order[i]].name);
-            }
-        }
-    }
-    assert_int_equal(s->trainer.step, position.step);
-    assert_int_equal(s->trainer.next_sequence, position.next_sequence);
-    assert_int_equal(s->trainer.tokens_total, position.tokens_total);
-    assert_true(c->beta1_power == position.control.beta1_power);
-    assert_true(c->beta2_power == position.control.beta2_power);
-    assert_int_equal(c->updates, position.control.updates);
-    assert_int_equal(c->skipped, position.control.skipped);
-    assert_int_equal(c->skipped_in_a_row, position.control.skipped_in_a_row);
-}
-
 /* ---- saving -------------------------------------------------------------------------------- */
-
-/* Begin a version when the trainer has submitted the next already. */
-static ls_status begin(subject *s, int version, ls_checkpoint_saver **saver)
-{
-    ls_position position = make_position(version);
-
-    fill_state(s, version);
-    move_trainer(s, version + 1);
-    const ls_status status =
-        ls_checkpoint_save_begin(&s->trainer, &position, s->config_json, saver);
-    memset(&position, 0x55, sizeof position);
-    return status;
-}
-
-/* Save a version while the trainer goes on to the next: each tensor changes once it is written. */
-static ls_status save(subject *s, int version)
-{
-    ls_checkpoint_saver *saver = NULL;
-
-    LS_TRY(begin(s, version, &saver));
-    for (int64_t i = 0; i < s->n; i++) {
-        const ls_status status = ls_checkpoint_save_tensor(saver, s->order[i]);
-        if (status != LS_OK) {
-            ls_checkpoint_save_abort(saver);
-            return status;
-        }
-        fill_tensor(s, i, version + 1);
-    }
-    const ls_status status = ls_checkpoint_save_end(saver);
-    assert_state(s, version + 1);
-    return status;
-}
 
 static int64_t count_checkpoints(const subject *s)
 {
@@ -388,95 +225,6 @@ static void test_all_frozen(void **state)
     assert_newest(&s, 1);
     close_subject(&s);
 }
-
-/* ---- a stage after another ------------------------------------------------------------------- */
-
-#define STAGE_OF(step) "first/checkpoints/step-0000000" step
-
-/* The state of version 1 but for the position, which is that of a new run. */
-static void assert_carried(const subject *s)
-{
-    const ls_position first = make_position(1);
-    const ls_update_control *c = s->trainer.control;
-
-    assert_int_equal(s->trainer.step, 0);
-    assert_int_equal(s->trainer.next_sequence, 0);
-    assert_int_equal(s->trainer.tokens_total, 0);
-    assert_int_equal(c->skipped, 0);
-    assert_int_equal(c->skipped_in_a_row, 0);
-    assert_true(c->beta1_power == first.control.beta1_power);
-    assert_true(c->beta2_power == first.control.beta2_power);
-    assert_int_equal(c->updates, first.control.updates);
-    for (int64_t i = 0; i < s->n; i++) {
-        uint64_t bytes;
-        const uint8_t *data = saved_tensor(s, i, &bytes);
-        for (uint64_t b = 0; b < bytes; b++) assert_int_equal(data[b], pattern(i, b, 1));
-    }
-}
-
-static ls_status start_stage(subject *s, const char *precision)
-{
-    ls_weights_report loaded;
-
-    open_subject(s, "second", precision, NULL);
-    fill_state(s, 9);
-    move_trainer(s, 0);
-    *s->trainer.control = (ls_update_control){.beta1_power = 1.0, .beta2_power = 1.0};
-    s->trainer.step = s->trainer.next_sequence = s->trainer.tokens_total = 0;
-    return ls_trainer_init_weights(&s->trainer, &loaded);
-}
-
-static void test_stage_carries_the_optimizer(void **state)
-{
-    (void)state;
-    static const char *const kinds[][2] = {{"bf16", "fp32"}, {"fp32", "fp32"}, {"bf16", "q8"}};
-    subject s;
-
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        moments = kinds[k][1];
-        open_subject(&s, "first", kinds[k][0], NULL);
-        assert_ok(save(&s, 1));
-        close_subject(&s);
-        model = STAGE_OF("1");
-        init = "pretrained+optimizer";
-        n_train_tokens = 250; /* other data is what a stage is for */
-        assert_ok(start_stage(&s, kinds[k][0]));
-        assert_carried(&s);
-        close_subject(&s);
-        n_train_tokens = 200;
-        model = "model.yaml";
-        init = "random";
-        moments = "fp32";
-        assert_ok(ls_directory_remove(at("first")));
-    }
-}
-
-/* Another kind of states, no states, or no checkpoint: refused by the key that says so. */
-static void test_stage_refuses(void **state)
-{
-    (void)state;
-    subject s;
-
-    open_subject(&s, "first", "bf16", NULL);
-    assert_ok(save(&s, 1));
-    close_subject(&s);
-    model = STAGE_OF("1");
-    init = "pretrained+optimizer";
-    assert_fails(start_stage(&s, "fp32"), LS_ERR_INVALID,
-                 "precision: \"fp32\", but the optimizer in ");
-    close_subject(&s);
-    moments = "q4";
-    assert_fails(start_stage(&s, "bf16"), LS_ERR_INVALID, "optimizer.moments: \"q4\", but");
-    close_subject(&s);
-    moments = "fp32";
-    assert_int_equal(unlink(at(STAGE_OF("1") "/state.json")), 0);
-    assert_fails(start_stage(&s, "bf16"), LS_ERR_INVALID,
-                 "it has no state.json; allowed: a folder");
-    close_subject(&s);
-    model = "model.yaml";
-    init = "random";
-}
-
 /* A checkpoint of another precision, and one of other training data. */
 static void test_load_refuses(void **state)
 {
@@ -604,8 +352,6 @@ int main(void)
         cmocka_unit_test(test_order_in_files),
         cmocka_unit_test(test_hundred_saves),
         cmocka_unit_test(test_all_frozen),
-        cmocka_unit_test(test_stage_carries_the_optimizer),
-        cmocka_unit_test(test_stage_refuses),
         cmocka_unit_test(test_load_refuses),
         cmocka_unit_test(test_incomplete),
         cmocka_unit_test(test_wrong_order),

@@ -75,6 +75,31 @@ static void test_run_file(void **state)
     assert_false(is_there(at("run")));
 }
 
+/* What only the machine or the model can refuse is told with its place as well. */
+static void test_keys_that_do_not_fit(void **state)
+{
+    static const struct {
+        const char *key, *says;
+    } cases[] = {
+        {"place: {m: hbm}", "memory.place.m: hbm, but this hardware has no device"},
+        {"place: {staging: nvme}", "memory.place.staging: nvme, but it is at work"},
+        {"save: [{layers: 0-99, policy: x}]", "memory.save[0].layers: 0-99, but"},
+        {"weights: stream", "memory.weights: stream, but"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400], place[300];
+        snprintf(text, sizeof text, "memory: {%s, ", cases[i].key);
+        const int line = put_changed(at("bad.yaml"), run_yaml, "memory: {", text);
+        snprintf(place, sizeof place, "bad.yaml:%d: %s", line, cases[i].says);
+        assert_says(RUN(2, "train", "bad.yaml")->err, place);
+    }
+    assert_says(RUN(2, "train", "run.yaml", "--set", "memory.weights=stream")->err,
+                "error: --set memory.weights: stream, but");
+    assert_false(is_there(at("run")));
+}
+
 static void test_model_file(void **state)
 {
     char place[64];
@@ -260,22 +285,21 @@ static void assert_checkpoints(const char *output, int64_t n, const char *newest
     ls_name_list_free(&list);
 }
 
-/* How large a file the programs started from here on may write.  Where one grows beyond it the
- * write fails, or the program is killed in the midst of it. */
-static void limit_files(rlim_t bytes, bool killed)
+/* How large a file the programs started from here on may write: they must see the write fail, not
+ * be killed by the signal that comes with it. */
+static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
 
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, killed ? SIG_DFL : SIG_IGN);
 }
 
 static int lift_limit(void **state)
 {
     (void)state;
-    limit_files(RLIM_INFINITY, true);
+    limit_files(RLIM_INFINITY);
     return 0;
 }
 
@@ -301,13 +325,13 @@ static void test_failed_save_leaves_nothing(void **state)
 {
     (void)state;
 #define FAILED(code, ...) RUN(code, "train", "run.yaml", "--set", "output=failed", __VA_ARGS__)
-    limit_files(HALF_WAY_BYTES, false);
+    limit_files(HALF_WAY_BYTES);
     FAILED(1, "--quiet"); /* the first save of a run: nothing to go back to */
     assert_checkpoints("failed", 0, "");
     lift_limit(NULL);
     FAILED(75, "--resume", "--stop-after", "10");
 
-    limit_files(HALF_WAY_BYTES, false);
+    limit_files(HALF_WAY_BYTES);
     for (int attempt = 0; attempt < 2; attempt++) {
         const outcome *cut = FAILED(1, "--resume");
         assert_says(cut->err, "write failed/checkpoints/.tmp-step-00000020-");
@@ -318,20 +342,17 @@ static void test_failed_save_leaves_nothing(void **state)
     check_cut_run("failed");
 }
 
+/* What a program left that was killed while it saved. */
 static void test_killed_save_is_cleaned_away(void **state)
 {
-    const struct rlimit no_core = {0, 0};
-
     (void)state;
-#define KILLED(code, ...) RUN(code, "train", "run.yaml", "--set", "output=killed", __VA_ARGS__)
-    KILLED(75, "--stop-after", "10");
-    assert_int_equal(setrlimit(RLIMIT_CORE, &no_core), 0);
-    limit_files(HALF_WAY_BYTES, true);
-    KILLED(1000 + SIGXFSZ, "--resume");
-    assert_checkpoints("killed", 2, "step-00000010"); /* and before it what was begun */
-    KILLED(1000 + SIGXFSZ, "--resume");
-    assert_checkpoints("killed", 2, "step-00000010"); /* the first leftover is gone */
-#undef KILLED
+    RUN(75, "train", "run.yaml", "--set", "output=killed", "--stop-after", "10");
+    assert_ok(ls_directory_make(at("killed/checkpoints/.tmp-step-00000020-4242")));
+    put_text(at("killed/checkpoints/.tmp-step-00000020-4242/config.json"), "{");
+    assert_checkpoints("killed", 2, "step-00000010");
+    limit_files(HALF_WAY_BYTES);
+    RUN(1, "train", "run.yaml", "--set", "output=killed", "--resume");
+    assert_checkpoints("killed", 1, "step-00000010"); /* the leftover is gone */
     check_cut_run("killed");
 }
 
@@ -416,6 +437,40 @@ static void test_full_disk(void **state)
     assert_int_equal(last_step("disk/run"), 31);
 }
 
+/* A report that has no room leaves nothing under a name that someone would open. */
+static void test_report_on_a_full_disk(void **state)
+{
+    ls_name_list list;
+
+    (void)state;
+    RUN(0, "train", "run.yaml", "--set", "output=seen");
+    SKIP_WITHOUT_MOUNT("size=8k");
+    for (int export = 0; export < 2; export ++) {
+        const outcome *full =
+            RUN(1, "report", "seen", export ? "--export" : "--out", export ? "disk/set" : "disk/r");
+        assert_says(full->err, "No space left");
+    }
+    assert_ok(ls_directory_list(at("disk/r"), &list));
+    for (int64_t i = 0; i < list.n_names; i++)
+        if (strstr(list.names[i], "report.html") || strstr(list.names[i], ".tmp"))
+            fail_msg("%s was left", list.names[i]);
+    ls_name_list_free(&list);
+}
+
+/* Threads have the stacks that kernels need, whatever `ulimit -s` says. */
+static void test_small_stacks(void **state)
+{
+    struct rlimit before, small;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
+    small = before;
+    small.rlim_cur = 1 << 20;
+    assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
+    RUN(0, "train", "run.yaml", "--set", "output=stacks");
+    assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
+}
+
 static void test_read_only_disk(void **state)
 {
     (void)state;
@@ -441,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_impossible_dates),
         cmocka_unit_test(test_run_file),
+        cmocka_unit_test(test_keys_that_do_not_fit),
         cmocka_unit_test(test_model_file),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_run_directory),
@@ -452,6 +508,8 @@ int main(void)
         cmocka_unit_test(test_too_long_a_sequence),
         cmocka_unit_test_teardown(test_full_disk, unmount_disk),
         cmocka_unit_test_teardown(test_read_only_disk, unmount_disk),
+        cmocka_unit_test_teardown(test_report_on_a_full_disk, unmount_disk),
+        cmocka_unit_test(test_small_stacks),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -38,7 +38,7 @@ static const char slow_yaml[] =
 #define TRAIN(code, output, ...)                                                                   \
     RUN(code, "train", "run.yaml", "--set", "output=" output, "--hardware", "slow.yaml", "--set",  \
         "memory.weights=stream", "--set", "steps=6", "--set", "eval.every_steps=0", "--set",       \
-        "record.samples_hz=50", __VA_ARGS__)
+        "record.samples_hz=50", "--set", "record.prometheus=" output ".prom", __VA_ARGS__)
 
 static const cJSON *member(const cJSON *json, const char *path)
 {
@@ -119,6 +119,18 @@ static int check_csv(const char *path, int attempts)
     return n - 1;
 }
 
+/* What the run left for Prometheus: its last figures, and that it has ended. */
+static void check_metrics(const char *path)
+{
+    char *text = need_bytes(path, NULL);
+
+    assert_says(text, "longspan_running{run=\"all\"} 0\n");
+    assert_says(text, "longspan_step{run=\"all\"} 6\n");
+    assert_says(text, "longspan_energy_joules_total{run=\"all\",rail=\"module\"} ");
+    assert_says(text, "longspan_memory_peak_bytes{run=\"all\",place=\"hbm\"} ");
+    free(text);
+}
+
 /* ---- trace.json ---------------------------------------------------------------------------- */
 
 static void check_trace(const char *output)
@@ -177,6 +189,7 @@ static void test_everything_is_recorded(void **state)
     TRAIN(0, "all", "--resume");
     assert_true(check_csv(at("all/power.csv"), 2) > before);
     assert_false(is_there(at("all/power-before-2.csv")));
+    check_metrics(at("all.prom"));
 
     cJSON *run = read_json(at("all/run.json"));
     const cJSON *sensor = cJSON_GetArrayItem(member(run, "power.sensors"), 0);

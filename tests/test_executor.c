@@ -138,21 +138,7 @@ static unsigned char *take_states(const probe *p)
 static void open_probe(probe *p)
 {
     static model_batch batch;
-    const ls_decoder_options options = {
-        .shape = {.V = V, .D = 16, .F = 24, .L = 1, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
-        .dtype = LS_DTYPE_BF16, /* a master in two halves */
-        .S = S,
-        .sequences = 1,
-        .accumulate = ACCUMULATE,
-        .chunk = 5, /* two of them: 5 and 3 rows */
-        .query_block = S,
-        .loss_rows = 5,
-        .train = true,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f};
+    const ls_decoder_options options = tiny_options(V, 1, S, ACCUMULATE);
 
     make_batch(&batch);
     memset(p, 0, sizeof *p);

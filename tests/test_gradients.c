@@ -39,37 +39,18 @@ static model_batch make_batch(rows *r, int64_t first)
 
 static void open_shape(model *m, const shape *s, const model_batch *batch)
 {
-    const ls_decoder_options options = {.shape = {.V = V,
-                                                  .D = 16,
-                                                  .F = 24,
-                                                  .L = LAYERS,
-                                                  .H = 2,
-                                                  .G = 1,
-                                                  .K = 8,
-                                                  .eps = 1e-5f,
-                                                  .tied = s->tied,
-                                                  .qkv_bias = true},
-                                        .dtype = s->dtype,
-                                        .S = S,
-                                        .sequences = 1,
-                                        .accumulate = s->accumulate,
-                                        .layer_major = s->layer_major,
-                                        .chunk = 5,
-                                        .query_block = S,
-                                        .loss_rows = 5,
-                                        .train = true,
-                                        .beta1 = 0.9f,
-                                        .beta2 = 0.95f,
-                                        .adam_eps = 1e-8f,
-                                        .weight_decay = 0.1f,
-                                        .clip_norm = 1.0f,
-                                        .gradients = s->gradients};
+    ls_decoder_options options = tiny_options(V, LAYERS, S, s->accumulate);
     const ls_placement placement = place_weights(LS_MODE_STREAM, true);
     const ls_instance_options how = {.compute_threads = 1,
                                      .optimizer_threads = 1,
                                      .placement = s->on_device ? &placement : NULL};
     model_batch opened = *batch;
 
+    options.shape.tied = s->tied;
+    options.shape.qkv_bias = true;
+    options.dtype = s->dtype;
+    options.layer_major = s->layer_major;
+    options.gradients = s->gradients;
     opened.rows = (int64_t)S * s->accumulate;
     open_model_as(m, &options, &opened, 10000.0, &how);
     m->batch = batch;

@@ -186,21 +186,7 @@ static void open_pipeline(model *m, const ls_placement *placement)
     static int32_t tokens[ROWS], targets[ROWS];
     static int64_t positions[ROWS], doc_start[ROWS];
     static const model_batch batch = {ROWS, tokens, targets, positions, doc_start};
-    const ls_decoder_options options = {
-        .shape = {.V = V, .D = 16, .F = 24, .L = 1, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
-        .dtype = LS_DTYPE_BF16,
-        .S = S,
-        .sequences = 1,
-        .accumulate = ACCUMULATE,
-        .chunk = 5,
-        .query_block = S,
-        .loss_rows = 5,
-        .train = true,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f};
+    const ls_decoder_options options = tiny_options(V, 1, S, ACCUMULATE);
 
     for (int64_t n = 0; n < ROWS; n++) {
         tokens[n] = (int32_t)ls_rng_below(5, 0, (uint64_t)n, V);

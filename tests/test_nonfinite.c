@@ -133,32 +133,13 @@ typedef struct shape {
 static void open_shape(model *m, const shape *s)
 {
     static const model_batch none = {S * ACCUMULATE, NULL, NULL, NULL, NULL};
-    const ls_decoder_options options = {.shape = {.V = V,
-                                                  .D = 16,
-                                                  .F = 24,
-                                                  .L = LAYERS,
-                                                  .H = 2,
-                                                  .G = 1,
-                                                  .K = 8,
-                                                  .eps = 1e-5f,
-                                                  .tied = s->tied},
-                                        .dtype = s->dtype,
-                                        .S = S,
-                                        .sequences = 1,
-                                        .accumulate = ACCUMULATE,
-                                        .layer_major = s->layer_major,
-                                        .chunk = 5,
-                                        .query_block = S,
-                                        .loss_rows = 5,
-                                        .train = true,
-                                        .beta1 = 0.9f,
-                                        .beta2 = 0.95f,
-                                        .adam_eps = 1e-8f,
-                                        .weight_decay = 0.1f,
-                                        .clip_norm = 1.0f,
-                                        .moments = s->moments,
-                                        .gradients = s->gradients};
+    ls_decoder_options options = tiny_options(V, LAYERS, S, ACCUMULATE);
 
+    options.shape.tied = s->tied;
+    options.dtype = s->dtype;
+    options.layer_major = s->layer_major;
+    options.moments = s->moments;
+    options.gradients = s->gradients;
     open_model_threads(m, &options, &none, 10000.0, 1);
     ls_device_observe(m->instance.device, &observer);
     ls_weights_random(&m->instance, 11, 0.1);

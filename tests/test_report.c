@@ -319,6 +319,21 @@ static void test_torn_and_damaged(void **state)
     assert_has(ls_error(), "give a run directory");
 }
 
+/* Numbers that no program wrote are no counts. */
+static void test_absurd_numbers(void **state)
+{
+    char path[600];
+
+    (void)state;
+    const char *const runs[] = {make_run("absurd", 30, 1.0)};
+    snprintf(path, sizeof path, "%s/record.jsonl", runs[0]);
+    FILE *f = fopen(path, "a");
+    fputs("{\"step\":1e300,\"attempt\":-1e300,\"tokens\":1e300,\"step_s\":1e-300}\n", f);
+    fclose(f);
+    const ls_status status = report(runs, 1, NULL, NULL); /* told or left out, never undefined */
+    assert_true(status == LS_OK || status == LS_ERR_CORRUPT);
+}
+
 /* Of a run without run.json and power.csv there is still its record. */
 static void test_record_alone(void **state)
 {
@@ -563,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_torn_and_damaged),
+        cmocka_unit_test(test_absurd_numbers),
         cmocka_unit_test(test_record_alone),
         cmocka_unit_test(test_data_set),
         cmocka_unit_test(test_tensorboard),

@@ -254,21 +254,8 @@ static results run_all(const ls_decoder_options *options, const ls_placement *pl
 
 static ls_decoder_options make_options(int shape)
 {
-    ls_decoder_options o = {
-        .shape = {.V = V, .D = 16, .F = 24, .L = 2, .H = 2, .G = 1, .K = 8, .eps = 1e-5f},
-        .dtype = LS_DTYPE_BF16,
-        .S = S,
-        .sequences = 1,
-        .accumulate = ACCUMULATE,
-        .chunk = 5,
-        .query_block = S,
-        .loss_rows = 5,
-        .train = true,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .adam_eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .clip_norm = 1.0f};
+    ls_decoder_options o = tiny_options(V, 2, S, ACCUMULATE);
+
     o.shape.tied = shape == 1;
     o.save_o = shape == 1;
     if (shape == 2) o.dtype = LS_DTYPE_F32;

@@ -560,6 +560,15 @@ static void test_refused(void **state)
     refuse(at("nowhere"), LS_ERR_INVALID, "nowhere: No such file");
     assert_int_equal(ls_directory_make(at("empty")), LS_OK);
     refuse(at("empty"), LS_ERR_INVALID, "want a copy of a machine's /proc and /sys");
+    if (LS_HAVE_HWLOC) {
+        static const char *const lists[] = {"-1", "0-9223372036854775807", "3-1", "0-", "0,",
+                                            "all"};
+        unpack_machine("laptop", at("lists"));
+        for (size_t i = 0; i < N_OF(lists); i++) {
+            put_machine_file(at("lists"), "/sys/devices/system/node/online", lists[i]);
+            refuse(at("lists"), LS_ERR_INVALID, "is no list of indices");
+        }
+    }
     for (size_t b = 0; b < N_OF(broken); b++) {
         put_machine_file(at(""), "broken.xml", broken[b]);
         refuse(at("broken.xml"), LS_HAVE_HWLOC ? LS_ERR_INVALID : LS_ERR_UNSUPPORTED, "broken.xml");

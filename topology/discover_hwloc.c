@@ -204,11 +204,50 @@ static const char *const root_variables[] = {"HWLOC_FSROOT", "HWLOC_COMPONENTS"}
 
 #define N_ROOT_VARIABLES (sizeof root_variables / sizeof root_variables[0])
 
+/* "0-3,8" and nothing else, empty too, of numbers that a machine may have. */
+static bool is_index_list(const char *text)
+{
+    enum { INDEX_MAX = 1 << 20 };
+    bool goes_on = false;
+
+    while (goes_on || (*text != '\0' && *text != '\n')) {
+        char *end;
+        if (*text < '0' || *text > '9') return false;
+        const long first = strtol(text, &end, 10);
+        long last = first;
+        if (*end == '-') {
+            if (end[1] < '0' || end[1] > '9') return false;
+            last = strtol(end + 1, &end, 10);
+        }
+        if (last < first || last > INDEX_MAX) return false;
+        goes_on = *end == ',';
+        text = goes_on ? end + 1 : end;
+        if (!goes_on && *text != '\0' && *text != '\n') return false;
+    }
+    return true;
+}
+
+/* hwloc asserts that the kernel's lists make sense; those of a root that someone made may not. */
+static ls_status check_lists(const char *root)
+{
+    static const char *const paths[] = {
+        "/sys/devices/system/node/online", "/sys/devices/system/node/possible",
+        "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible"};
+    char text[LS_SYSFS_BYTES];
+
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (ls_sysfs_text(text, sizeof text, root, "%s", paths[i]) && !is_index_list(text))
+            return LS_FAIL(LS_ERR_INVALID, "%s%s: '%.40s' is no list of indices; want one as 0-3,8",
+                           root, paths[i], text);
+    return LS_OK;
+}
+
 static ls_status load_root(const char *root, hwloc_topology_t hwloc)
 {
     const char *const values[N_ROOT_VARIABLES] = {root, "linux,stop"};
     char *before[N_ROOT_VARIABLES] = {NULL};
 
+    LS_TRY(check_lists(root));
     for (size_t v = 0; v < N_ROOT_VARIABLES; v++) {
         const char *value = getenv(root_variables[v]);
         before[v] = value != NULL ? strdup(value) : NULL;

@@ -163,8 +163,7 @@ static void cut_classes(const ls_placement_wish *wish, ls_placement *p)
     cut_class(p, LS_CLASS_DKV);
 }
 
-/* A disk is for what rests between uses: kernels of a device read nothing there in place. */
-static ls_status check_nvme(ls_tensor_class class)
+ls_status ls_place_check_nvme(ls_tensor_class class)
 {
     static const char *const why_not[LS_CLASS_COUNT] = {
         [LS_CLASS_WEIGHTS] = "kernels read norms, and rows of embeddings, where weights lie",
@@ -185,7 +184,7 @@ static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class clas
     const char *name = ls_class_name(class);
 
     if (!wish->place_given[class]) return LS_OK;
-    if (place == LS_PLACE_NVME) LS_TRY(check_nvme(class));
+    if (place == LS_PLACE_NVME) LS_TRY(ls_place_check_nvme(class));
     if (class == LS_CLASS_WEIGHTS) return LS_OK;
     if (place == LS_PLACE_HBM && !p->has_device)
         return LS_FAIL(

@@ -123,6 +123,10 @@ typedef struct ls_placement_wish {
 
 struct ls_topology;
 
+/* A disk is for what rests between uses: kernels of a device read nothing there in place.
+ * LS_ERR_INVALID: why a class cannot lie there (the text begins with memory.place.CLASS). */
+ls_status ls_place_check_nvme(ls_tensor_class class);
+
 /*
  * Decide, from the machine's GPU (topology.h: which; emulated or not), its memory and its link;
  * machine NULL: there is none to be used.  Whether there is a disk to place anything on is not

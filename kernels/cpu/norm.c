@@ -15,27 +15,10 @@
 enum { SUM_BLOCK = 4096 };
 static const double norm_limit = 0x1p62; /* beyond it m and v would overflow fp32 */
 
-LS_INLINE double sum_elements(const void *x, int64_t n, ls_dtype dtype)
-{
-    double lanes[LS_LANES] = {0.0};
-    const int64_t whole = n - n % LS_LANES;
-
-    for (int64_t i = 0; i < whole; i += LS_LANES)
-        for (int l = 0; l < LS_LANES; l++) {
-            const double value = (double)ls_load(x, i + l, dtype);
-            lanes[l] += value * value;
-        }
-    for (int64_t i = whole; i < n; i++) {
-        const double value = (double)ls_load(x, i, dtype);
-        lanes[i - whole] += value * value;
-    }
-    return ls_lanes_add(lanes);
-}
-
 LS_SIMD_CLONES static double sum_block(const void *x, int64_t n, ls_dtype dtype)
 {
-    return dtype == LS_DTYPE_BF16 ? sum_elements(x, n, LS_DTYPE_BF16)
-                                  : sum_elements(x, n, LS_DTYPE_F32);
+    return dtype == LS_DTYPE_BF16 ? ls_sum_squares(x, n, LS_DTYPE_BF16)
+                                  : ls_sum_squares(x, n, LS_DTYPE_F32);
 }
 
 static double add_partials(const double *partials, int64_t n_blocks)

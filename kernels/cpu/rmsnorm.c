@@ -20,28 +20,12 @@ enum {
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
-LS_INLINE double sum_squares(const void *x, int64_t n, ls_dtype dtype)
-{
-    double lanes[LS_LANES] = {0.0};
-    const int64_t whole = n - n % LS_LANES;
-    for (int64_t i = 0; i < whole; i += LS_LANES)
-        for (int l = 0; l < LS_LANES; l++) {
-            const double value = (double)ls_load(x, i + l, dtype);
-            lanes[l] += value * value;
-        }
-    for (int64_t i = whole; i < n; i++) {
-        const double value = (double)ls_load(x, i, dtype);
-        lanes[i - whole] += value * value;
-    }
-    return ls_lanes_add(lanes);
-}
-
 LS_INLINE void forward_row(const ls_rmsnorm_forward_args *args, int64_t n, ls_dtype dtype)
 {
     const int64_t D = args->D;
     const void *x = ls_at(args->x, n * D, dtype);
     void *y = ls_out_at(args->y, n * D, dtype);
-    const double mean = sum_squares(x, D, dtype) / (double)D;
+    const double mean = ls_sum_squares(x, D, dtype) / (double)D;
     const float r = (float)(1.0 / sqrt(mean + (double)args->eps));
 
     args->r[n] = r;

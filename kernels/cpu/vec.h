@@ -148,4 +148,22 @@ LS_INLINE float ls_exp(float x)
     return power * ls_f32_from_bits(half << 23) * ls_f32_from_bits((biased - half) << 23);
 }
 
+/* Sum of squares in double, in an order that depends on n alone. */
+LS_INLINE double ls_sum_squares(const void *x, int64_t n, ls_dtype dtype)
+{
+    double lanes[LS_LANES] = {0.0};
+    const int64_t whole = n - n % LS_LANES;
+
+    for (int64_t i = 0; i < whole; i += LS_LANES)
+        for (int l = 0; l < LS_LANES; l++) {
+            const double value = (double)ls_load(x, i + l, dtype);
+            lanes[l] += value * value;
+        }
+    for (int64_t i = whole; i < n; i++) {
+        const double value = (double)ls_load(x, i, dtype);
+        lanes[i - whole] += value * value;
+    }
+    return ls_lanes_add(lanes);
+}
+
 #endif

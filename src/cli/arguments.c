@@ -29,7 +29,8 @@ int report_result(const arguments *parsed, int result)
         if (!parsed->run.quiet) fprintf(stderr, "longspan: %s\n", longspan_error());
         return EXIT_STOPPED;
     }
-    fprintf(stderr, "longspan: error: %s\n", longspan_error());
+    const bool said = result != LONGSPAN_ERROR_NO_MEMORY || strstr(longspan_error(), "memory");
+    fprintf(stderr, "longspan: error: %s%s\n", said ? "" : "out of memory: ", longspan_error());
     if (parsed->run.verbose) fprintf(stderr, "longspan: detected at %s\n", longspan_error_origin());
     if (result == LONGSPAN_ERROR_INVALID || result == LONGSPAN_ERROR_UNSUPPORTED) return EXIT_USAGE;
     return result == LONGSPAN_ERROR_NO_MEMORY ? EXIT_DOES_NOT_FIT : EXIT_FAILED;

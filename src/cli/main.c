@@ -1,6 +1,9 @@
 /* main.c - longspan COMMAND ...: find the command, run it. */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for pthread_setattr_default_np */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +81,25 @@ static bool fill_closed_streams(void)
     return true;
 }
 
+#define STACK_BYTES ((size_t)8 << 20)
+
+/*
+ * A limit on the size of files (ulimit -f) is an error of the write, not the end of the program.
+ * Kernels keep what they pack on the stack of their thread: `ulimit -s` must not make that small.
+ */
+static void set_up_process(void)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+
+    signal(SIGXFSZ, SIG_IGN);
+    if (pthread_getattr_default_np(&attributes) != 0) return;
+    if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < STACK_BYTES &&
+        pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0)
+        pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+}
+
 /* The exit code of a command whose output may not have been written. */
 static int finish_output(int code)
 {
@@ -115,5 +137,6 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     }
     limit_spinning(argv);
+    set_up_process();
     return finish_output(run_command(argc, argv));
 }

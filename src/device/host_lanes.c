@@ -2,10 +2,11 @@
  * host_lanes.c - lanes as threads.
  *
  * Each lane has a ring of commands and a thread that runs them; one mutex guards all rings and
- * counters, one condition announces every change (commands are coarse: milliseconds).  A thread
- * with nothing to do sleeps; nothing polls.
+ * counters.  Two conditions per lane announce what changes there, so that a change wakes only those
+ * that wait for it.  A thread with nothing to do sleeps; nothing polls.
  */
-#define _GNU_SOURCE /* NOLINT: the libc's name; for pthread_attr_setaffinity_np */
+#define _GNU_SOURCE    /* NOLINT: the libc's name; for pthread_attr_setaffinity_np,                \
+                          pthread_setname_np */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -19,8 +20,9 @@
 #include "clock.h"
 #include "host_lanes.h"
 
-#define ERROR_BYTES  1024
-#define ORIGIN_BYTES 64
+#define ERROR_BYTES       1024
+#define ORIGIN_BYTES      64
+#define THREAD_NAME_BYTES 16 /* of Linux */
 
 typedef enum command_kind {
     COMMAND_OP,
@@ -68,11 +70,12 @@ typedef struct lane {
     ls_lane_stats stats;
     command *ring; /* [n_commands] */
     uint64_t n_commands;
+    pthread_cond_t more; /* commands to run, or it is time to end: its thread waits */
+    pthread_cond_t less; /* one has finished, or the device has failed: everyone else */
 } lane;
 
 struct ls_host_lanes {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
     int n_lanes, n_started;
     bool closing;
     ls_status status; /* first failure since the last sync */
@@ -166,26 +169,29 @@ static void record_failure(ls_host_lanes *d, ls_status status, int64_t tag)
     snprintf(d->error, sizeof d->error, "%s", ls_error());
     snprintf(d->origin, sizeof d->origin, "%s", ls_error_origin());
     if (d->listener.failed != NULL) d->listener.failed(d->listener.context);
-    pthread_cond_broadcast(&d->changed);
+    for (int i = 0; i < d->n_lanes; i++) pthread_cond_broadcast(&d->lanes[i].less);
 }
 
 static void *run_lane(void *argument)
 {
     lane *l = argument;
     ls_host_lanes *d = l->device;
+    char name[THREAD_NAME_BYTES];
 
+    /* for top -H, perf and debuggers; the threads of its ops inherit it */
+    snprintf(name, sizeof name, "ls lane %d", (int)(l - d->lanes));
+    pthread_setname_np(pthread_self(), name);
     ls_cpu_threads_set(l->n_threads);
     pthread_mutex_lock(&d->mutex);
     for (;;) {
-        while (l->finished == l->submitted && !d->closing)
-            pthread_cond_wait(&d->changed, &d->mutex);
+        while (l->finished == l->submitted && !d->closing) pthread_cond_wait(&l->more, &d->mutex);
         if (l->finished == l->submitted) break;
 
         const command *c = &l->ring[l->finished % l->n_commands];
         if (c->kind == COMMAND_WAIT) {
-            const lane *other = &d->lanes[c->u.wait.lane];
+            lane *other = &d->lanes[c->u.wait.lane];
             while (other->finished < c->u.wait.ticket && d->status == LS_OK)
-                pthread_cond_wait(&d->changed, &d->mutex);
+                pthread_cond_wait(&other->less, &d->mutex);
         } else if (d->status == LS_OK) {
             if (c->kind != COMMAND_BLOCK) l->running = c->tag;
             pthread_mutex_unlock(&d->mutex);
@@ -198,7 +204,7 @@ static void *run_lane(void *argument)
         l->finished++;
         if (d->listener.finished != NULL)
             d->listener.finished(d->listener.context, (int)(l - d->lanes), l->finished);
-        pthread_cond_broadcast(&d->changed);
+        pthread_cond_broadcast(&l->less);
     }
     pthread_mutex_unlock(&d->mutex);
     return NULL;
@@ -256,7 +262,10 @@ ls_status ls_host_lanes_open(const ls_device_options *options, const ls_lane_lis
     opened->clock =
         options->clock != NULL ? *options->clock : (ls_device_clock){read_clock, sleep_until, NULL};
     pthread_mutex_init(&opened->mutex, NULL);
-    pthread_cond_init(&opened->changed, NULL);
+    for (int i = 0; i < opened->n_lanes; i++) {
+        pthread_cond_init(&opened->lanes[i].more, NULL);
+        pthread_cond_init(&opened->lanes[i].less, NULL);
+    }
 
     const ls_status status = start_lanes(opened, options);
     if (status != LS_OK) {
@@ -272,16 +281,28 @@ void ls_host_lanes_close(ls_host_lanes *lanes)
     if (lanes == NULL) return;
     pthread_mutex_lock(&lanes->mutex);
     lanes->closing = true;
-    pthread_cond_broadcast(&lanes->changed);
+    for (int i = 0; i < lanes->n_lanes; i++) pthread_cond_signal(&lanes->lanes[i].more);
     pthread_mutex_unlock(&lanes->mutex);
     for (int i = 0; i < lanes->n_started; i++) pthread_join(lanes->lanes[i].thread, NULL);
-    for (int i = 0; i < lanes->n_lanes; i++) free(lanes->lanes[i].ring);
-    pthread_cond_destroy(&lanes->changed);
+    for (int i = 0; i < lanes->n_lanes; i++) {
+        free(lanes->lanes[i].ring);
+        pthread_cond_destroy(&lanes->lanes[i].more);
+        pthread_cond_destroy(&lanes->lanes[i].less);
+    }
     pthread_mutex_destroy(&lanes->mutex);
     free(lanes);
 }
 
 /* ---- submitting ---------------------------------------------------------------------------- */
+
+/* A full ring is refilled when half of it has run: the submitting thread is not woken by each
+ * command.  Called with the mutex held. */
+static void wait_for_room(ls_host_lanes *d, lane *l)
+{
+    if (l->submitted - l->finished < l->n_commands) return;
+    while (l->submitted - l->finished > l->n_commands / 2 && d->status == LS_OK)
+        pthread_cond_wait(&l->less, &d->mutex);
+}
 
 /* Append to the lane's ring; after a failure it is dropped and the failure returned. */
 static ls_status submit(ls_host_lanes *d, int lane_index, const command *c)
@@ -290,13 +311,12 @@ static ls_status submit(ls_host_lanes *d, int lane_index, const command *c)
     assert(lane_index >= 0 && lane_index < d->n_lanes);
 
     pthread_mutex_lock(&d->mutex);
-    while (l->submitted - l->finished == l->n_commands && d->status == LS_OK)
-        pthread_cond_wait(&d->changed, &d->mutex);
+    wait_for_room(d, l);
     const ls_status status = d->status;
     if (status == LS_OK) {
         l->ring[l->submitted % l->n_commands] = *c;
         l->submitted++;
-        pthread_cond_broadcast(&d->changed);
+        pthread_cond_signal(&l->more);
     }
     pthread_mutex_unlock(&d->mutex);
     return status;
@@ -361,7 +381,7 @@ ls_status ls_host_lanes_sync(ls_host_lanes *lanes, int64_t *failed_tag)
     pthread_mutex_lock(&lanes->mutex);
     for (int i = 0; i < lanes->n_lanes; i++)
         while (lanes->lanes[i].finished < lanes->lanes[i].submitted)
-            pthread_cond_wait(&lanes->changed, &lanes->mutex);
+            pthread_cond_wait(&lanes->lanes[i].less, &lanes->mutex);
     const ls_status status = lanes->status;
     if (status != LS_OK) ls_error_adopt(lanes->error, lanes->origin);
     *failed_tag = lanes->failed_tag;
@@ -399,7 +419,7 @@ void ls_host_lanes_wait(ls_host_lanes *lanes, int lane_index, uint64_t ticket)
     pthread_mutex_lock(&lanes->mutex);
     assert(ticket <= lanes->lanes[lane_index].submitted);
     while (lanes->lanes[lane_index].finished < ticket) /* dropping is finishing, too */
-        pthread_cond_wait(&lanes->changed, &lanes->mutex);
+        pthread_cond_wait(&lanes->lanes[lane_index].less, &lanes->mutex);
     pthread_mutex_unlock(&lanes->mutex);
 }
 

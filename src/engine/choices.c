@@ -82,12 +82,17 @@ ls_status ls_choices_check_plan(const ls_run_config *config, const ls_model_conf
     const double bytes = steps * BYTES_PER_CALL;
     const double room = (double)ls_host_memory_read().available_bytes / 4.0;
 
+    char needed[LS_TEXT_BYTES], left[LS_TEXT_BYTES];
+
     if (bytes <= room && bytes <= PLAN_BYTES_MAX) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
-                   "sequence.chunk: in chunks of %lld the plan of %.0f tokens would have about "
-                   "%.0f million steps and itself need %.1f GiB; raise sequence.chunk or lower "
-                   "sequence.tokens",
-                   (long long)choices->chunk, T, 1e-6 * steps, bytes / 0x1p30);
+                   "sequence.chunk: in chunks of %lld a plan of %.0f tokens and %lld micro-batches "
+                   "would have about %.3g steps and itself need %s of memory, %s is allowed; raise "
+                   "sequence.chunk or lower sequence.tokens%s",
+                   (long long)choices->chunk, T, (long long)config->accumulate, steps,
+                   describe_bytes(needed, bytes),
+                   describe_bytes(left, room < PLAN_BYTES_MAX ? room : PLAN_BYTES_MAX),
+                   config->accumulate > 1 ? " or batch.accumulate" : "");
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -126,14 +131,8 @@ static ls_status check_group(const ls_run_config *config, const ls_decoder *deco
 
 static ls_status check_groups(const ls_run_config *config, const ls_model_config *model)
 {
-    const ls_decoder_options smallest = {.shape = ls_model_config_shape(model),
-                                         .dtype = LS_DTYPE_BF16,
-                                         .S = 1,
-                                         .sequences = 1,
-                                         .accumulate = 1,
-                                         .chunk = 1,
-                                         .query_block = 1,
-                                         .loss_rows = 1};
+    const ls_decoder_shape shape = ls_model_config_shape(model);
+    const ls_decoder_options smallest = ls_decoder_smallest(&shape);
     ls_decoder decoder;
     ls_status status = LS_OK;
 

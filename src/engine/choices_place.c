@@ -94,6 +94,8 @@ static ls_status check_nvme(const ls_run_config *config, const ls_hardware *hard
 {
     char key[LS_CHOICES_KEY_BYTES];
 
+    for (int c = 0; c < LS_CLASS_COUNT; c++)
+        if (config->places[c] == 1 + LS_PLACE_NVME) LS_TRY(ls_place_check_nvme((ls_tensor_class)c));
     return ls_choices_find_nvme(config, key) ? ls_hardware_check_nvme(hardware, key) : LS_OK;
 }
 

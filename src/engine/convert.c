@@ -55,14 +55,8 @@ static ls_status build_decoder(conversion *c)
     ls_model_config m;
 
     LS_TRY(ls_model_config_read(c->request->source, &m));
-    const ls_decoder_options options = {.shape = ls_model_config_shape(&m),
-                                        .dtype = LS_DTYPE_BF16,
-                                        .S = 1,
-                                        .sequences = 1,
-                                        .accumulate = 1,
-                                        .chunk = 1,
-                                        .query_block = 1,
-                                        .loss_rows = 1};
+    const ls_decoder_shape shape = ls_model_config_shape(&m);
+    const ls_decoder_options options = ls_decoder_smallest(&shape);
     c->report.n_parameters = ls_model_config_parameters(&m);
     return ls_decoder_build(&options, &c->decoder);
 }

@@ -1,4 +1,5 @@
 /* heartbeat.c - sample, estimate, write beside, rename. */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for pthread_setname_np */
 #include "heartbeat.h"
 
 #include <assert.h>
@@ -164,6 +165,8 @@ static bool wait_interval(ls_heartbeat *h)
 static void *run_heartbeat(void *argument)
 {
     ls_heartbeat *h = argument;
+
+    pthread_setname_np(pthread_self(), "ls heartbeat");
     while (wait_interval(h)) beat_once(h);
     return NULL;
 }

@@ -28,6 +28,7 @@ typedef struct probe {
     uint64_t place_bytes[LS_PLACE_COUNT];
     ls_place_mode weights;
     bool fits;
+    bool is_bound_by_plan; /* a longer one's plan would be too large itself */
 } probe;
 
 typedef struct maximum {
@@ -134,17 +135,36 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+/* The most query blocks whose plan may be made at all; at least one. */
+static int64_t find_plan_bound(const maximum *m, ls_save_policy save, int64_t most)
+{
+    int64_t least = 1, end = most + 1; /* may; may not */
+
+    while (end - least > 1) {
+        const int64_t middle = least + (end - least) / 2;
+        const ls_run_config config = make_config(m, save, middle);
+        if (ls_choices_check_plan(&config, m->model, &m->choices) == LS_OK)
+            least = middle;
+        else
+            end = middle;
+    }
+    return least;
+}
+
 static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
 {
-    const int64_t most = INT32_MAX / m->config->sequences / m->query_block;
+    const int64_t tokens_bound = INT32_MAX / m->config->sequences / m->query_block;
     const ls_run_config one = make_config(m, save, 1);
-    int64_t least = 0, end = most + 1; /* blocks that fit; that do not */
     int64_t guess, step = 1;
     probe found = {0}, next;
 
     /* All but the placement is the same for every length. */
     LS_TRY(ls_choices_make_any(&one, m->model, m->hardware, true, NULL, &m->choices));
-    LS_TRY(guess_longest(m, save, most, &guess));
+    LS_TRY(ls_choices_check_plan(&one, m->model, &m->choices));
+    const int64_t most = find_plan_bound(m, save, tokens_bound);
+    int64_t least = 0, end = most + 1; /* blocks that fit; that do not */
+    guess = most;
+    if (most > LONGER_BLOCKS) LS_TRY(guess_longest(m, save, most, &guess));
     for (guess = clamp(guess, 1, most); end - least > 1; step *= 2) {
         LS_TRY(look(m, save, guess, &next));
         if (next.fits) {
@@ -156,6 +176,7 @@ static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
         guess = next.fits ? guess + step : guess - step;
         if (guess <= least || guess >= end) guess = least + (end - least) / 2;
     }
+    found.is_bound_by_plan = found.fits && least == most && most < tokens_bound;
     *longest = found;
     return LS_OK;
 }
@@ -200,7 +221,7 @@ static void print_table(const maximum *m, FILE *file)
             fprintf(file, "; nvme %s of %s",
                     ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_NVME]),
                     ls_text_bytes(host, sizeof host, m->hardware->available_bytes[LS_PLACE_NVME]));
-        fputc('\n', file);
+        fputs(longest->is_bound_by_plan ? "; longer with a greater sequence.chunk\n" : "\n", file);
     }
     fprintf(file, "  %-10s %12s %12s %12s\n", "available", "",
             ls_text_bytes(hbm, sizeof hbm, m->hardware->available_bytes[LS_PLACE_HBM]),
@@ -234,6 +255,8 @@ static ls_status add_longest(const char *save, const probe *longest, cJSON *list
     LS_TRY(ls_json_add(object, "weights",
                        fits ? cJSON_CreateString(ls_mode_name(longest->weights))
                             : cJSON_CreateNull()));
+    LS_TRY(ls_json_add(object, "bound_by",
+                       cJSON_CreateString(longest->is_bound_by_plan ? "plan" : "memory")));
     return add_places(object, "peak_bytes", fits ? longest->place_bytes : NULL);
 }
 

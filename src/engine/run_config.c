@@ -324,6 +324,7 @@ static ls_status read_document(ls_yaml *document, const char *name, const char *
     if (status == LS_OK) status = check_schedule(root, &read);
     if (status == LS_OK) status = keep_place(root, "sequence.tokens", &read.sequence_tokens_place);
     if (status == LS_OK) status = keep_place(root, "rope_scaling", &read.rope_scaling_place);
+    if (status == LS_OK) status = ls_run_places_keep(root, name, &read);
     if (status == LS_OK) {
         read.schedule.steps = read.steps;
         *config = read;
@@ -372,9 +373,11 @@ void ls_run_config_free(ls_run_config *config)
     free_paths(&config->train);
     free_paths(&config->valid);
     free(config->model_path);
+    ls_run_places_free(config);
     free(config->sequence_tokens_place);
     free(config->rope_scaling_place);
     free(config->hardware);
+    free(config->prometheus);
     free(config->output);
     memset(config, 0, sizeof *config);
 }

@@ -111,9 +111,13 @@ typedef struct ls_run_config {
     int64_t *trace_steps; /* increasing */
     int64_t n_trace_steps;
     int64_t samples_hz;
-    int64_t idle_s; /* of rest before the first step */
+    int64_t idle_s;   /* of rest before the first step */
+    char *prometheus; /* file of the latest figures; NULL: none */
 
     char *output;
+
+    char *file;            /* as it was named */
+    char **places_of_keys; /* [keys of the schema] before messages about them; NULL: not given */
 } ls_run_config;
 
 /*
@@ -131,6 +135,10 @@ ls_status ls_run_config_parse(const char *name, const char *text, size_t bytes,
 
 /* NULL and a zeroed config are allowed. */
 void ls_run_config_free(ls_run_config *config);
+
+/* A job has failed with status: if its message begins with a key of the run file, put before it
+ * where that stands ("FILE:LINE: "), as if reading had found it.  Returns status. */
+ls_status ls_run_config_locate(const ls_run_config *config, ls_status status);
 
 /* The resolved config as run.json and state.json keep it, in the run file's shape; paths and
  * numbers as this program understood them, counts in tokens.  LS_ERR_NO_MEMORY. */

@@ -130,7 +130,10 @@ cJSON *ls_run_field_to_json(const ls_run_field *field, const ls_run_config *conf
     const void *at = (const char *)config + field->offset;
 
     switch (field->kind) {
-    case LS_RUN_TEXT: return cJSON_CreateString(*(char *const *)at);
+    case LS_RUN_TEXT:
+    case LS_RUN_TEXT_NULL:
+        return *(char *const *)at != NULL ? cJSON_CreateString(*(char *const *)at)
+                                          : cJSON_CreateNull();
     case LS_RUN_PATHS: return create_paths(at);
     case LS_RUN_SAVE:
         return config->save_auto ? cJSON_CreateString("auto") : ls_saves_to_json(&config->saves);

@@ -148,6 +148,8 @@ static const ls_run_field fields[] = {
      .least = 1, .most = 1000, .about = "power samples a second"},
     {"record.idle_s", LS_RUN_WHOLE, AT(idle_s), "0", .resume = LS_RUN_MAY_CHANGE, .most = 3600,
      .about = "seconds of rest before the first step, for the power of an idle machine"},
+    {"record.prometheus", LS_RUN_TEXT_NULL, AT(prometheus), "null", .resume = LS_RUN_MAY_CHANGE,
+     .about = "file for Prometheus with the latest figures, NAME.prom; null: none"},
 
     {"output", LS_RUN_TEXT, AT(output), .required = true, .resume = LS_RUN_MAY_CHANGE,
      .about = "the run directory"},

@@ -11,6 +11,7 @@
 
 typedef enum ls_run_kind {
     LS_RUN_TEXT = 0,   /* char * */
+    LS_RUN_TEXT_NULL,  /* the same; NULL is null */
     LS_RUN_PATHS,      /* ls_path_list: one text or a list */
     LS_RUN_WORD,       /* an enum, by words and values */
     LS_RUN_SWITCH,     /* bool: false is the first word, true the second */
@@ -66,6 +67,10 @@ ls_status ls_run_field_read_default(const ls_run_field *field, ls_run_config *co
 /* The classes whose place a run file may give, all but the batch, and their names; how many. */
 size_t ls_run_list_classes(const char *names[LS_CLASS_COUNT],
                            ls_tensor_class classes[LS_CLASS_COUNT]);
+
+/* Keep where each key stands (run_place.c); name: of the file.  LS_ERR_NO_MEMORY. */
+ls_status ls_run_places_keep(const ls_yaml_node *root, const char *name, ls_run_config *config);
+void ls_run_places_free(ls_run_config *config);
 
 /* Read memory.save (run_save.c). */
 ls_status ls_run_save_read(const ls_yaml_node *node, ls_run_config *config);

@@ -106,6 +106,9 @@ static void format_value(char *text, size_t size, const ls_run_field *field)
              (long long)field->least, (long long)field->most);
     switch (field->kind) {
     case LS_RUN_TEXT: snprintf(text, size, "{\"type\": \"string\", \"minLength\": 1}"); return;
+    case LS_RUN_TEXT_NULL:
+        snprintf(text, size, "{\"type\": [\"string\", \"null\"], \"minLength\": 1}");
+        return;
     case LS_RUN_PATHS:
         snprintf(text, size,
                  "{\"type\": [\"string\", \"array\"], \"minLength\": 1, "

@@ -244,6 +244,7 @@ ls_status ls_run_field_read(const ls_run_field *field, const ls_yaml_node *node,
 
     switch (field->kind) {
     case LS_RUN_TEXT: return read_text(node, at);
+    case LS_RUN_TEXT_NULL: return ls_yaml_is_null(node) ? LS_OK : read_text(node, at);
     case LS_RUN_PATHS: return read_paths(node, at);
     case LS_RUN_WORD: return read_word(field, node, at);
     case LS_RUN_SWITCH: return read_switch(field, node, at);

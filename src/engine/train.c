@@ -18,15 +18,13 @@
 #include "clock.h"
 #include "heartbeat.h"
 #include "job.h"
-#include "loss_record.h"
 #include "plan_job.h"
-#include "process_stats.h"
 #include "progress.h"
-#include "record.h"
 #include "run_file.h"
 #include "run_folder.h"
 #include "run_meters.h"
 #include "run_model.h"
+#include "run_record.h"
 #include "run_warning.h"
 
 #define TEXT_BYTES  1024
@@ -41,90 +39,18 @@ typedef struct training {
     ls_hardware hardware;
     ls_trainer trainer;
     ls_loss_stats eval_losses;
-    int attempt;
     ls_run_meters *meters;
     ls_prediction prediction; /* of a step, by the profile's rates */
     time_t started;
 
     pthread_mutex_t mutex; /* of what follows: the loop and events on lanes share it */
-    ls_record *record;
+    ls_run_record record;
     ls_progress progress;
     bool warned_of_no_label;
-    uint64_t anonymous_bytes_peak;       /* at the end of steps; host lane */
-    ls_loss_record step_line, eval_line; /* of losses */
-    int64_t saved_step;                  /* of the newest checkpoint; -1: none */
+    int64_t saved_step; /* of the newest checkpoint; -1: none */
 } training;
 
-/* ---- record -------------------------------------------------------------------------------- */
-
-/* The kernel's peak counts pages of mapped files, which the page cache gives back when it must:
- * where a plan has a file it is looked at what else is resident. */
-static uint64_t host_bytes_peak(training *t, bool has_file)
-{
-    if (!has_file) return ls_process_resident_bytes_peak();
-    const uint64_t now = ls_process_anonymous_bytes();
-    if (now > t->anonymous_bytes_peak) t->anonymous_bytes_peak = now;
-    return t->anonymous_bytes_peak;
-}
-
-/* What ran, where that may change from call to call; else what always does. */
-static const char *name_attention(const training *t, ls_op op)
-{
-    const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
-    const char *ran = ops->kernels_ran != NULL ? ops->kernels_ran(op) : "";
-
-    if (ran[0] != '\0') return ran;
-    return ops->kernel_name(op, t->config->precision, t->trainer.model->head_dim);
-}
-
-static ls_status record_step(training *t, const ls_step_result *r, const ls_loss_stats *losses)
-{
-    const ls_ops *ops = ls_device_ops(t->trainer.instance.device);
-    const ls_dtype dtype = t->config->precision;
-    const double model = ls_trainer_model_flops(&t->trainer, r->tokens, r->pairs);
-    const double alst = ls_trainer_alst_flops(&t->trainer, r->tokens);
-    const uint64_t file = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_NVME);
-    const double peak =
-        t->prediction.peak_flops_per_s > 0 ? t->prediction.peak_flops_per_s : (double)NAN;
-    ls_step_record line = {
-        .step = r->step,
-        .attempt = t->attempt,
-        .tokens = r->tokens,
-        .tokens_total = r->tokens_total,
-        .pairs = r->pairs,
-        .labels = r->labels,
-        .loss = r->loss,
-        .grad_norm = r->grad_norm,
-        .grad_norm_clipped = r->grad_norm_clipped,
-        .clipped = r->clipped,
-        .skipped = r->skipped,
-        .lr = r->lr,
-        .step_s = r->seconds,
-        .tokens_per_s = (double)r->tokens / r->seconds,
-        .flops_model = model,
-        .mfu_causal = model / (peak * r->seconds),
-        .mfu_megatron = alst * 6.0 / 8.0 / (peak * r->seconds), /* without recomputing */
-        .tflops_alst = 1e-12 * alst / r->seconds,
-        .predicted_step_s =
-            t->prediction.why_unknown[0] == '\0' ? t->prediction.simulation.step_s : (double)NAN,
-        .has_device = t->trainer.choices.placement.has_device,
-        .bytes_copy_in =
-            r->copied_bytes[LS_LANE_COPY_IN] + r->copied_bytes[LS_LANE_COMPUTE], /* of batches */
-        .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
-        .peak_bytes_hbm = ls_plan_place_bytes(&t->trainer.instance.plan, LS_PLACE_HBM),
-        .peak_bytes_host = host_bytes_peak(t, file > 0),
-        .peak_bytes_nvme = file,
-        .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype, 0),
-        .kernel_attention = name_attention(t, LS_OP_attention_forward),
-        .kernel_attention_backward = name_attention(t, LS_OP_attention_backward),
-        .losses = ls_loss_record_fill(&t->step_line, losses, t->config->position_bins),
-    };
-
-    for (int lane = 0; lane < LS_RECORD_LANES; lane++)
-        line.lane_busy_s[lane] = r->lane_busy_s[lane];
-    ls_run_meters_step(t->meters, &line);
-    return ls_record_step(t->record, &line);
-}
+/* ---- events -------------------------------------------------------------------------------- */
 
 /* Once: data that begins so may go on so. */
 static void warn_of_no_label(training *t, const ls_step_result *r)
@@ -154,7 +80,7 @@ static ls_status step_done(void *context, const ls_step_result *r, const ls_loss
                                               .grad_norm = r->grad_norm,
                                               .skipped = r->skipped});
     if (r->labels == 0) warn_of_no_label(t, r);
-    const ls_status status = record_step(t, r, losses);
+    const ls_status status = ls_run_record_step(&t->record, r, losses);
     pthread_mutex_unlock(&t->mutex);
     return status;
 }
@@ -213,18 +139,13 @@ static ls_status evaluate(training *t)
 
     ls_run_meters_eval_begin(t->meters);
     LS_TRY(ls_trainer_eval(&t->trainer, t->config->eval_tokens, &t->eval_losses));
-    ls_eval_record line = {
-        .step = t->trainer.step,
-        .attempt = t->attempt,
-        .loss = ls_loss_stats_mean(&t->eval_losses),
-        .tokens = t->eval_losses.labels,
-        .seconds = 1e-9 * (double)(ls_clock_ns() - start_ns),
-        .losses = ls_loss_record_fill(&t->eval_line, &t->eval_losses, t->config->position_bins)};
-    ls_run_meters_eval_end(t->meters, &line);
+    const double seconds = 1e-9 * (double)(ls_clock_ns() - start_ns);
+    ls_eval_record line;
+    const ls_status status = ls_run_record_eval(&t->record, &t->eval_losses, seconds, &line);
     pthread_mutex_lock(&t->mutex);
     note_eval(t, &line);
     pthread_mutex_unlock(&t->mutex);
-    return ls_record_eval(t->record, &line);
+    return status;
 }
 
 /* ---- open, resume -------------------------------------------------------------------------- */
@@ -328,13 +249,6 @@ static ls_status open_trainer(training *t, const ls_model_config *model)
     return status;
 }
 
-static ls_status open_statistics(training *t)
-{
-    LS_TRY(ls_trainer_losses_open(t->config, true, &t->eval_losses));
-    LS_TRY(ls_loss_record_open(&t->eval_losses, &t->eval_line));
-    return ls_loss_record_open(&t->trainer.losses, &t->step_line);
-}
-
 /* --stop-after against the run file, before anything is opened. */
 static ls_status check_stop_after(const training *t)
 {
@@ -366,7 +280,7 @@ static ls_status write_run_file(const training *t, bool final)
 {
     return ls_run_file_write(&t->trainer, &(ls_run_file_options){.config_json = t->config_json,
                                                                  .version = t->options->version,
-                                                                 .attempt = t->attempt,
+                                                                 .attempt = t->record.attempt,
                                                                  .started = t->started,
                                                                  .meters = t->meters,
                                                                  .prediction = &t->prediction,
@@ -380,12 +294,14 @@ static ls_status open_run(training *t, const ls_model_config *model)
     LS_TRY(open_trainer(t, model));
     LS_TRY(ls_plan_predict(&t->hardware, &t->trainer.instance.plan, t->config->precision,
                            &t->prediction));
-    LS_TRY(open_statistics(t));
+    LS_TRY(ls_trainer_losses_open(t->config, true, &t->eval_losses));
     LS_TRY(check_not_passed(t));
     LS_TRY(ls_run_folder_make(&t->folder));
-    LS_TRY(ls_record_open(t->config->output, t->train->resume, &t->record, &t->attempt));
+    LS_TRY(ls_run_record_open(&t->record, &t->trainer, &t->prediction, &t->eval_losses,
+                              t->train->resume));
     t->started = time(NULL);
-    LS_TRY(ls_run_meters_open(&t->trainer, t->train->resume, t->attempt, &t->meters));
+    LS_TRY(ls_run_meters_open(&t->trainer, t->train->resume, t->record.attempt, &t->meters));
+    t->record.meters = t->meters;
     return write_run_file(t, false);
 }
 
@@ -395,10 +311,8 @@ static void close_run(training *t)
     ls_trainer_close(&t->trainer); /* before what its events need */
     ls_hardware_close(&t->hardware);
     ls_progress_close(&t->progress);
-    ls_record_close(t->record);
+    ls_run_record_close(&t->record);
     ls_loss_stats_close(&t->eval_losses);
-    ls_loss_record_close(&t->step_line);
-    ls_loss_record_close(&t->eval_line);
     cJSON_Delete(t->config_json);
     ls_run_folder_close(&t->folder); /* when nothing writes there any more */
 }

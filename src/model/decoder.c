@@ -359,6 +359,18 @@ static ls_status build_all(builder *b)
     return b->status;
 }
 
+ls_decoder_options ls_decoder_smallest(const ls_decoder_shape *shape)
+{
+    return (ls_decoder_options){.shape = *shape,
+                                .dtype = LS_DTYPE_BF16,
+                                .S = 1,
+                                .sequences = 1,
+                                .accumulate = 1,
+                                .chunk = 1,
+                                .query_block = 1,
+                                .loss_rows = 1};
+}
+
 ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder)
 {
     LS_TRY(check_options(options));

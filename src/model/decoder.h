@@ -122,6 +122,9 @@ typedef struct ls_decoder {
  */
 ls_status ls_decoder_build(const ls_decoder_options *options, ls_decoder *decoder);
 
+/* Options of one token a step: for what depends on the parameters alone. */
+ls_decoder_options ls_decoder_smallest(const ls_decoder_shape *shape);
+
 void ls_decoder_free(ls_decoder *decoder);
 
 /* The row of tokens, targets, positions, doc_start and nll at which a micro-batch begins. */

@@ -317,7 +317,10 @@ ls_status ls_knowledge_open(const ls_plan *plan, ls_knowledge *k)
     }
     if (failed) {
         ls_knowledge_close(k);
-        return LS_FAIL(LS_ERR_NO_MEMORY, "order of %zu steps", n_steps);
+        return LS_FAIL(LS_ERR_NO_MEMORY,
+                       "out of memory: the proof of a plan of %zu steps and %zu carries; a greater "
+                       "sequence.chunk, fewer layers or fewer micro-batches make it shorter",
+                       n_steps, n_carries);
     }
     for (int s = 0; s < LS_SEGMENT_COUNT; s++) sort_ends(k, s);
     return LS_OK;

@@ -1,7 +1,6 @@
 /* export.c - the tables' lines, their schema, and what a reader must know. */
 #include "export.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 
 #include "export_schema.h"
 #include "json.h"
+#include "new_file.h"
 #include "summary.h"
 
 /* ---- cells --------------------------------------------------------------------------------- */
@@ -201,21 +201,12 @@ static void put_codecarbon(FILE *f, int number, const ls_run_summary *run)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static ls_status open_file(const char *directory, const char *name, FILE **file)
+static ls_status open_file(const char *directory, const char *name, ls_new_file *file)
 {
     char path[4200];
 
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    *file = fopen(path, "we");
-    return *file != NULL ? LS_OK : LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
-}
-
-static ls_status close_file(const char *directory, const char *name, FILE *file)
-{
-    const bool failed = ferror(file) != 0;
-
-    if (fclose(file) == 0 && !failed) return LS_OK;
-    return LS_FAIL(LS_ERR_IO, "%s/%s: cannot write: %s", directory, name, strerror(errno));
+    return ls_new_file_open(path, file);
 }
 
 static ls_status write_table(const char *directory, int table, const ls_run_summary *runs,
@@ -225,14 +216,14 @@ static ls_status write_table(const char *directory, int table, const ls_run_summ
         put_runs, put_steps, put_evals, put_positions, put_power, put_sensors, put_codecarbon};
     const ls_table *t = &ls_tables[table];
     char name[64];
-    FILE *file;
+    ls_new_file made;
 
     snprintf(name, sizeof name, "%s.csv", t->name);
-    LS_TRY(open_file(directory, name, &file));
-    for (int c = 0; c < t->n_columns; c++) put_text(file, c == 0, t->columns[c].name);
-    fputc('\n', file);
-    for (int r = 0; r < n_runs; r++) put[table](file, r + 1, &runs[r]);
-    return close_file(directory, name, file);
+    LS_TRY(open_file(directory, name, &made));
+    for (int c = 0; c < t->n_columns; c++) put_text(made.file, c == 0, t->columns[c].name);
+    fputc('\n', made.file);
+    for (int r = 0; r < n_runs; r++) put[table](made.file, r + 1, &runs[r]);
+    return ls_new_file_close(&made, LS_OK);
 }
 
 static void put_readme(FILE *f, const ls_run_summary *runs, int n_runs, const char *version)
@@ -264,12 +255,12 @@ ls_status ls_report_export(const char *directory, const ls_run_summary *runs, in
 {
     char path[4200];
     cJSON *schema = NULL;
-    FILE *file;
+    ls_new_file readme;
 
     for (int t = 0; t < LS_TABLES; t++) LS_TRY(write_table(directory, t, runs, n_runs));
-    LS_TRY(open_file(directory, "README.md", &file));
-    put_readme(file, runs, n_runs, version);
-    LS_TRY(close_file(directory, "README.md", file));
+    LS_TRY(open_file(directory, "README.md", &readme));
+    put_readme(readme.file, runs, n_runs, version);
+    LS_TRY(ls_new_file_close(&readme, LS_OK));
     LS_TRY(ls_export_schema(&schema));
     snprintf(path, sizeof path, "%s/schema.json", directory);
     const ls_status status = ls_json_write(path, schema);

@@ -4,13 +4,13 @@
  */
 #include "page.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
+#include "new_file.h"
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
@@ -300,23 +300,21 @@ ls_status ls_report_page(const char *out, const ls_run_summary *runs, int n_runs
 {
     ls_page *p = calloc(1, sizeof *p);
     char path[4200];
-    ls_status status = LS_OK;
+    ls_new_file page;
+    ls_status status;
 
     if (p == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "a page");
     *p = (ls_page){.out = out, .runs = runs, .n_runs = n_runs};
     p->arena_max = ls_page_count_numbers(runs, n_runs);
     p->arena = calloc((size_t)p->arena_max, sizeof *p->arena);
     snprintf(path, sizeof path, "%s/report.html", out);
-    p->file = p->arena != NULL ? fopen(path, "we") : NULL;
     if (p->arena == NULL)
         status = LS_FAIL(LS_ERR_NO_MEMORY, "a page");
-    else if (p->file == NULL)
-        status = LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
-    if (status == LS_OK) status = put_page(p, version);
-    if (p->file != NULL) {
-        const bool failed = ferror(p->file) != 0;
-        if ((fclose(p->file) != 0 || failed) && status == LS_OK)
-            status = LS_FAIL(LS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    else
+        status = ls_new_file_open(path, &page);
+    if (status == LS_OK) {
+        p->file = page.file;
+        status = ls_new_file_close(&page, put_page(p, version));
     }
     free(p->arena);
     free(p);

@@ -1,9 +1,9 @@
 /* page_charts.c - figures of runs as series of charts. */
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "new_file.h"
 #include "page.h"
 
 /* ---- numbers of a chart -------------------------------------------------------------------- */
@@ -28,15 +28,12 @@ static double *take(ls_page *p, int64_t n)
 static ls_status write_svg(const ls_page *p)
 {
     char path[4200];
+    ls_new_file svg;
 
     snprintf(path, sizeof path, "%s/%s.svg", p->out, p->chart.id);
-    FILE *file = fopen(path, "we");
-    if (file == NULL) return LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
-    ls_chart_write(file, &p->chart, true);
-    const bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed)
-        return LS_FAIL(LS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-    return LS_OK;
+    LS_TRY(ls_new_file_open(path, &svg));
+    ls_chart_write(svg.file, &p->chart, true);
+    return ls_new_file_close(&svg, LS_OK);
 }
 
 static ls_status end_chart(ls_page *p)

@@ -25,6 +25,13 @@ static double number(const cJSON *object, const char *path)
     return (double)NAN;
 }
 
+/* A count; -1 where there is none, or one that no program wrote. */
+static int64_t whole(const cJSON *object, const char *path)
+{
+    const double value = number(object, path);
+    return value >= 0.0 && value < 0x1p53 ? (int64_t)value : -1;
+}
+
 const char *ls_run_data_text(const ls_run_data *data, const char *path)
 {
     const cJSON *item = data->run != NULL ? ls_json_find_path(data->run, path) : NULL;
@@ -93,8 +100,8 @@ static void read_step(ls_run_data *d, const cJSON *line, ls_run_step *s)
     char path[64];
 
     *s = (ls_run_step){
-        .step = (int64_t)number(line, "step"),
-        .attempt = (int64_t)number(line, "attempt"),
+        .step = whole(line, "step"),
+        .attempt = whole(line, "attempt"),
         .tokens = number(line, "tokens"),
         .tokens_total = number(line, "tokens_total"),
         .pairs = number(line, "pairs"),
@@ -144,8 +151,8 @@ static ls_status keep_bins(ls_run_data *d, const cJSON *bins)
 static ls_status take_eval(ls_run_data *d, const cJSON *line)
 {
     void *evals = d->evals;
-    const ls_run_eval eval = {.step = (int64_t)number(line, "step"),
-                              .attempt = (int64_t)number(line, "attempt"),
+    const ls_run_eval eval = {.step = whole(line, "step"),
+                              .attempt = whole(line, "attempt"),
                               .loss = number(line, "eval_loss"),
                               .tokens = number(line, "eval_tokens"),
                               .seconds = number(line, "eval_s")};

@@ -4,13 +4,13 @@
 #define _DEFAULT_SOURCE     /* NOLINT: the libc's name; for timegm */
 #include "tensorboard.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 #include "crc32c.h"
 #include "directory.h"
+#include "new_file.h"
 
 #define TAG_BYTES_MAX     64
 #define MESSAGE_BYTES_MAX 256
@@ -167,16 +167,14 @@ static void write_run(FILE *file, const ls_run_data *data)
 static ls_status write_file(const char *folder, const ls_run_data *data)
 {
     char path[4400];
+    ls_new_file events;
 
     LS_TRY(ls_directory_make(folder));
     snprintf(path, sizeof path, "%s/events.out.tfevents.%010.0f.longspan.0", folder,
              started_s(data));
-    FILE *file = fopen(path, "we");
-    if (file == NULL) return LS_FAIL(LS_ERR_IO, "%s: %s", path, strerror(errno));
-    write_run(file, data);
-    const bool failed = ferror(file) != 0;
-    if (fclose(file) == 0 && !failed) return LS_OK;
-    return LS_FAIL(LS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    LS_TRY(ls_new_file_open(path, &events));
+    write_run(events.file, data);
+    return ls_new_file_close(&events, LS_OK);
 }
 
 ls_status ls_report_tensorboard(const char *directory, const ls_run_summary *runs, int n_runs)

@@ -5,7 +5,7 @@
  * others took; those that were missed altogether are counted and skipped.  A sensor that takes more
  * than a twentieth of the time rests in between.
  */
-#define _GNU_SOURCE /* NOLINT: the libc's name; for flock, O_DIRECTORY */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for flock, O_DIRECTORY, pthread_setname_np */
 #include "power.h"
 
 #include <errno.h>
@@ -208,6 +208,7 @@ static void *run_sampler(void *argument)
 {
     ls_power *p = argument;
 
+    pthread_setname_np(pthread_self(), "ls meters");
     p->status = open_parts(p);
     if (p->status != LS_OK) snprintf(p->error, sizeof p->error, "%s", ls_error());
     announce(p, &p->ready);

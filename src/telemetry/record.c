@@ -159,12 +159,13 @@ static void add_sources(ls_record *r, const char *key, const ls_record_losses *l
     put(r, "}");
 }
 
+const char *const ls_record_lane_names[LS_RECORD_LANES] = {"compute", "copy_in", "copy_out",
+                                                           "host",    "disk_in", "disk_out"};
+
 static void add_lanes(ls_record *r, const double *busy_s)
 {
-    static const char *const names[LS_RECORD_LANES] = {"compute", "copy_in", "copy_out",
-                                                       "host",    "disk_in", "disk_out"};
     open_inner(r, "lane_busy_s", '{');
-    for (int i = 0; i < LS_RECORD_LANES; i++) add_number(r, names[i], busy_s[i]);
+    for (int i = 0; i < LS_RECORD_LANES; i++) add_number(r, ls_record_lane_names[i], busy_s[i]);
     put(r, "}");
 }
 

@@ -18,6 +18,7 @@
 
 /* The lanes of lane_busy_s, in the record's order. */
 #define LS_RECORD_LANES 6
+extern const char *const ls_record_lane_names[LS_RECORD_LANES];
 
 typedef struct ls_record_bin {
     int64_t from, to; /* positions or distances [from, to) */
