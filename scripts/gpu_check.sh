@@ -37,18 +37,10 @@ for stage in "${stages[@]}"; do
 done
 mkdir -p "$out"
 
-# Where cuDNN's frontend has its headers; nothing if neither this machine nor pip has them.
-cudnn_frontend() {
-    local folder=$build/cudnn-frontend
-    [[ -e $folder/include/cudnn_frontend.h ]] ||
-        python3 -m pip install --quiet --no-deps --target "$folder" nvidia-cudnn-frontend >&2 || true
-    [[ ! -e $folder/include/cudnn_frontend.h ]] || echo "$PWD/$folder/include"
-}
-
 run_build() {
     require_packages "${build_packages[@]}" libcmocka-dev g++ python3-pip &&
         cmake -S . -B "$build" -G Ninja -DLS_CUDA=ON -DLS_DEVICE_TESTS=ON \
-            -DLS_CUDNN_FRONTEND="$(cudnn_frontend)" &&
+            -DLS_CUDNN_FRONTEND="$(cudnn_frontend "$build/cudnn-frontend")" &&
         cmake --build "$build" -j "$(nproc)"
 }
 
