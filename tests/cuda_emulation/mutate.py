@@ -130,7 +130,7 @@ MUTATIONS = [
     ("full heads not counted", SCRATCH, 0, "s->G < s->H ?", "false ?", ["attention_vendor"]),
     ("documents not asked for", VENDOR, 0, "return one_document && is_aligned", "return is_aligned",
      ["attention_vendor"]),
-    ("order not asked for", VENDOR, 0, "return any_order ||", "return true ||", ["attention_vendor"]),
+    ("order not asked for", VENDOR, 0, "!any_order && (backward || forward_repeats[0] == 0)", "false && any_order", ["attention_vendor"]),
     ("faults of a version", VENDOR, 0, "version < faults[i].fixed", "version > faults[i].fixed",
      ["attention_vendor"]),
     ("dk written, not added", VENDOR, 0, "operands.dk, n_keys, 1", "operands.dk, n_keys, 0",
