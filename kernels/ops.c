@@ -182,22 +182,29 @@ static const ls_op_field bias_backward_fields[] = {FIELD(bias_backward, N), FIEL
                                                    FIELD(bias_backward, accumulate),
                                                    FIELD(bias_backward, dtype)};
 static const ls_op_field attention_forward_fields[] = {
-    FIELD(attention_forward, N),       FIELD(attention_forward, M),
-    FIELD(attention_forward, H),       FIELD(attention_forward, G),
-    FIELD(attention_forward, K),       FIELD(attention_forward, q_start),
-    FIELD(attention_forward, k_start), FIELD(attention_forward, window),
-    FIELD(attention_forward, scale),   FIELD(attention_forward, accumulate),
-    FIELD(attention_forward, last),    FIELD(attention_forward, dtype)};
+    FIELD(attention_forward, N),         FIELD(attention_forward, M),
+    FIELD(attention_forward, H),         FIELD(attention_forward, G),
+    FIELD(attention_forward, K),         FIELD(attention_forward, q_start),
+    FIELD(attention_forward, k_start),   FIELD(attention_forward, window),
+    FIELD(attention_forward, scale),     FIELD(attention_forward, accumulate),
+    FIELD(attention_forward, last),      FIELD(attention_forward, one_document),
+    FIELD(attention_forward, any_order), FIELD(attention_forward, dtype)};
 static const ls_op_field attention_delta_fields[] = {
     FIELD(attention_delta, N), FIELD(attention_delta, H), FIELD(attention_delta, K),
     FIELD(attention_delta, dtype)};
-static const ls_op_field attention_backward_fields[] = {
-    FIELD(attention_backward, N),       FIELD(attention_backward, M),
-    FIELD(attention_backward, H),       FIELD(attention_backward, G),
-    FIELD(attention_backward, K),       FIELD(attention_backward, q_start),
-    FIELD(attention_backward, k_start), FIELD(attention_backward, window),
-    FIELD(attention_backward, scale),   FIELD(attention_backward, accumulate),
-    FIELD(attention_backward, dtype)};
+static const ls_op_field attention_backward_fields[] = {FIELD(attention_backward, N),
+                                                        FIELD(attention_backward, M),
+                                                        FIELD(attention_backward, H),
+                                                        FIELD(attention_backward, G),
+                                                        FIELD(attention_backward, K),
+                                                        FIELD(attention_backward, q_start),
+                                                        FIELD(attention_backward, k_start),
+                                                        FIELD(attention_backward, window),
+                                                        FIELD(attention_backward, scale),
+                                                        FIELD(attention_backward, accumulate),
+                                                        FIELD(attention_backward, one_document),
+                                                        FIELD(attention_backward, any_order),
+                                                        FIELD(attention_backward, dtype)};
 static const ls_op_field swiglu_forward_fields[] = {FIELD(swiglu_forward, n),
                                                     FIELD(swiglu_forward, dtype)};
 static const ls_op_field swiglu_backward_fields[] = {FIELD(swiglu_backward, n),

@@ -164,6 +164,10 @@ typedef struct ls_bias_backward_args {
  * else they start empty (o 0, lse -inf).  If last, o = o_acc in dtype is written too.  A row that
  * sees no key at all ends as o = 0, lse = -inf.  (Online softmax: Milakov, Gimelshein 2018; Dao
  * et al. 2022.)
+ *
+ * Two promises of the caller let more kernels take a call, forward and backward, and change nothing
+ * else: one_document, that no doc_start of these rows lies behind k_start; any_order, that sums may
+ * be taken in an order that is another one at each call.
  */
 typedef struct ls_attention_forward_args {
     void *o;                  /* [N, H, K] dtype out, written if last */
@@ -178,6 +182,7 @@ typedef struct ls_attention_forward_args {
     int64_t q_start, k_start, window; /* window 0: none */
     float scale;
     int32_t accumulate, last;
+    int32_t one_document, any_order;
     ls_dtype dtype;
 } ls_attention_forward_args;
 
@@ -211,6 +216,7 @@ typedef struct ls_attention_backward_args {
     int64_t q_start, k_start, window;
     float scale;
     int32_t accumulate;
+    int32_t one_document, any_order;
     ls_dtype dtype;
 } ls_attention_backward_args;
 
@@ -458,6 +464,12 @@ typedef struct ls_ops {
     /* The kernel that will run for op on this machine: "onednn amx-bf16", "plain", ...  K: the
      * width of a head where op is attention; 0: a usual one. */
     const char *(*kernel_name)(ls_op op, ls_dtype dtype, int64_t K);
+    /* Those that calls of op have gone to since this was last asked, where each call finds its own:
+     * "cudnn+mma"; "" if kernel_name tells it all, or there was no call.  NULL: always "". */
+    const char *(*kernels_ran)(ls_op op);
+    /* A vendor's attention: its version and what of it is used, or why there is none; lives until
+     * the next call.  NULL: the backend has no use for one. */
+    const char *(*vendor_note)(void);
 } ls_ops;
 
 /* Call the backend's function for op. */

@@ -4,7 +4,8 @@
 #   scripts/check.sh [--full | --aarch64 | --aarch64-quick]
 #
 #   style       clang-format (version 14 decides) on tracked C files, shellcheck on scripts
-#   gcc         release build, all tests not labelled slow; ten mutations of the CUDA sources
+#   gcc         release build, with cuDNN's frontend if pip can fetch its headers, all tests not
+#               labelled slow; ten mutations of the CUDA sources
 #   clang       address and undefined-behaviour sanitizers, all tests not labelled slow
 #   fuzz        each fuzz target for some seconds, from seeds made here
 #   aarch64     cross-build with Debian's libraries of that architecture; the tests that take seconds
@@ -239,7 +240,8 @@ check_here() {
     count "scripts" scripts_are_clean
 
     note "gcc, release"
-    build gcc -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release
+    build gcc -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release \
+        -DLS_CUDNN_FRONTEND="$(cudnn_frontend build-check/cudnn-frontend)"
     if [[ $full == yes ]]; then
         run_tests gcc
     else

@@ -10,8 +10,10 @@
 #   links       memory and copies, by longspan bench links
 #   bench       memory-bound ops, matmul; attention by every kernel at 8k, 32k, 128k
 #   slice       four layers of Qwen2.5-7B with its head, random weights, one step of 32k tokens
+#   slice512k   the same, one step of 524,288 tokens, by cuDNN where it is
 #
-# All stages if none is named; each is bounded, together under 8 minutes.  JSON and logs lie in
+# cuDNN is built in if its frontend's headers are found or pip can fetch them.  All stages if none is
+# named; each is bounded, together under 12 minutes.  JSON and logs lie in
 # ${OUT:-tests/bench/gpu}; the last lines are a table.
 # shellcheck disable=SC2317 # run_STAGE is called by name
 set -euo pipefail
@@ -24,7 +26,7 @@ build=${BUILD:-build-gpu}
 declare -a rows=()
 failed=0
 
-all=(build ops sanitizer train links bench slice)
+all=(build ops sanitizer train links bench slice slice512k)
 stages=("$@")
 [[ ${#stages[@]} -gt 0 ]] || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
@@ -36,8 +38,9 @@ done
 mkdir -p "$out"
 
 run_build() {
-    require_packages "${build_packages[@]}" libcmocka-dev g++ &&
-        cmake -S . -B "$build" -G Ninja -DLS_CUDA=ON -DLS_DEVICE_TESTS=ON &&
+    require_packages "${build_packages[@]}" libcmocka-dev g++ python3-pip &&
+        cmake -S . -B "$build" -G Ninja -DLS_CUDA=ON -DLS_DEVICE_TESTS=ON \
+            -DLS_CUDNN_FRONTEND="$(cudnn_frontend "$build/cudnn-frontend")" &&
         cmake --build "$build" -j "$(nproc)"
 }
 
@@ -58,8 +61,9 @@ run_sanitizer() {
     "$tool" --tool racecheck --error-exitcode 9 "$build/test_device_norm"
 }
 
-# run_file NAME MODEL TOKENS STEPS: a run of random weights on this repository's own text.
+# run_file NAME MODEL TOKENS STEPS [LINE...]: a run of random weights on this repository's own text.
 run_file() {
+    printf '%s\n' "${@:5}" >"$out/$1.more"
     cat >"$out/$1.yaml" <<END
 model: $2
 init: random
@@ -72,6 +76,7 @@ steps: $4
 seed: 1
 output: $out/$1
 END
+    cat "$out/$1.more" >>"$out/$1.yaml"
     rm -rf "${out:?}/$1"
 }
 
@@ -126,8 +131,20 @@ run_slice() {
         tail -n 1 "$out/slice/record.jsonl"
 }
 
+# Says which kernels ran, and the step's time beside the predicted one.
+run_slice512k() {
+    text
+    sed 's/^num_hidden_layers:.*/num_hidden_layers: 4/' configs/models/qwen2.5-7b.yaml \
+        >"$out/qwen2.5-4-layers.yaml"
+    run_file slice512k "$PWD/$out/qwen2.5-4-layers.yaml" 512k 1 "determinism: fast" \
+        "rope_scaling: {type: yarn, factor: 16, original_tokens: 32k}"
+    "$build/longspan" plan "$out/slice512k.yaml" &&
+        "$build/longspan" train "$out/slice512k.yaml" --quiet &&
+        tail -n 1 "$out/slice512k/record.jsonl"
+}
+
 require_gpu() {
-    "$build/longspan" --version | grep -E '^(devices|cuda) '
+    "$build/longspan" --version | grep -E '^(devices|cuda|cudnn) '
     "$build/longspan" --version | grep -q '^devices .*cuda'
 }
 
@@ -152,7 +169,7 @@ stage() {
     esac
 }
 
-declare -A limits=([build]=130 [ops]=60 [sanitizer]=50 [train]=60 [links]=45 [bench]=50 [slice]=80)
+declare -A limits=([build]=190 [ops]=60 [sanitizer]=50 [train]=60 [links]=45 [bench]=50 [slice]=80 [slice512k]=200)
 for stage in "${stages[@]}"; do
     stage "$stage" "${limits[$stage]}"
 done

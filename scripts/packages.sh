@@ -60,6 +60,14 @@ require_architecture() {
     return 1
 }
 
+# cudnn_frontend FOLDER: has pip put the headers of cuDNN's frontend there, and prints where they are;
+# prints nothing if it cannot.
+cudnn_frontend() {
+    [[ -e $1/include/cudnn_frontend.h ]] ||
+        python3 -m pip install --quiet --no-deps --target "$1" nvidia-cudnn-frontend >&2 || true
+    [[ ! -e $1/include/cudnn_frontend.h ]] || (cd "$1/include" && pwd)
+}
+
 # What a build of the longspan binary needs, its optional parts included.
 # shellcheck disable=SC2034  # used by those who source this
 build_packages=(gcc libc6-dev cmake ninja-build pkg-config libyaml-dev libcjson-dev libdnnl-dev

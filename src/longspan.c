@@ -13,6 +13,7 @@
 #include "bench_optimizer.h"
 #include "convert.h"
 #include "device.h"
+#include "hardware.h"
 #include "job.h"
 #include "profile.h"
 #include "report.h"
@@ -64,8 +65,16 @@ void longspan_describe_build(char *text, size_t text_bytes)
     const ls_ops *ops = &ls_ops_cpu;
     bool has_gpu = false;
     char cuda[128] = "no";
+#if LS_HAVE_CUDNN
+    const char *cudnn = "yes (looked for where there is a GPU)";
+#else
+    const char *cudnn = "no";
+#endif
 #if LS_HAVE_CUDA
-    has_gpu = ls_device_probe_cuda() == LS_OK;
+    ls_device_opener *opener;
+    const ls_ops *gpu_ops;
+    has_gpu = ls_hardware_find_gpu(&opener, &gpu_ops) == LS_OK;
+    if (has_gpu) cudnn = gpu_ops->vendor_note();
     snprintf(cuda, sizeof cuda, "yes%s%s", has_gpu ? "" : ", but ", has_gpu ? "" : ls_error());
 #endif
     snprintf(text, text_bytes,
@@ -77,6 +86,7 @@ void longspan_describe_build(char *text, size_t text_bytes)
              "hwloc             %s\n"
              "libnuma           %s\n"
              "cuda              %s\n"
+             "cudnn             %s\n"
              "matmul bf16       %s\n"
              "matmul fp32       %s\n"
              "attention bf16    %s\n"
@@ -103,7 +113,7 @@ void longspan_describe_build(char *text, size_t text_bytes)
 #else
              "no",
 #endif
-             cuda, ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16, 0),
+             cuda, cudnn, ops->kernel_name(LS_OP_matmul, LS_DTYPE_BF16, 0),
              ops->kernel_name(LS_OP_matmul, LS_DTYPE_F32, 0),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_BF16, 0),
              ops->kernel_name(LS_OP_attention_forward, LS_DTYPE_F32, 0),

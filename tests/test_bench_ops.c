@@ -60,6 +60,7 @@ static ls_bench_op row(ls_op op, double size, ls_dtype dtype, double flops, doub
                          .flops = flops,
                          .bytes = 10,
                          .shape = "a shape",
+                         .kernel = "plain",
                          .seconds = {seconds, seconds, seconds}};
 }
 
@@ -106,6 +107,38 @@ static void test_profile(void **state)
     free(machine);
 }
 
+/* An op with several kernels: a rate of each, by name; plans take those that are listed first. */
+static void test_several_kernels(void **state)
+{
+    ls_topology *machine = calloc(1, sizeof *machine);
+    ls_bench_ops bench;
+    ls_bench_op ours = row(LS_OP_attention_forward, 2048, LS_DTYPE_BF16, 100, 2);
+    const ls_unit *unit;
+
+    (void)state;
+    assert_non_null(machine);
+    unit = &machine->units[0];
+    make_known(&bench);
+    bench.rows[4].kernel = "cudnn";
+    ours.kernel = "mma";
+    bench.rows[bench.n_rows++] = ours;
+    machine->n_units = machine->n_places = 1;
+    machine->units[0] = (ls_unit){.kind = LS_UNIT_CPU, .name = "cpu0"};
+    machine->places[0] = (ls_place){
+        .kind = LS_PLACE_HOST, .name = "host0", .read_bytes_per_s = ls_discovered(1e9, "test")};
+    ls_bench_ops_fill(&bench, &machine->units[0]);
+    assert_int_equal(unit->n_efficiencies, 5);
+    assert_string_equal(unit->efficiencies[0].kernel, "");
+    assert_string_equal(unit->efficiencies[2].kernel, "cudnn");
+    assert_near(unit->efficiencies[2].fraction.value, 100.0 / 200.0);
+    assert_string_equal(unit->efficiencies[3].kernel, "");
+    assert_string_equal(unit->efficiencies[4].kernel, "mma");
+    assert_near(unit->efficiencies[4].fraction.value, 50.0 / 200.0);
+    const ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 2048), 100);
+    free(machine);
+}
+
 static void test_document(void **state)
 {
     cJSON *json = cJSON_CreateObject();
@@ -144,9 +177,8 @@ static void test_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_measured),        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_several_kernels), cmocka_unit_test(test_document),
         cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

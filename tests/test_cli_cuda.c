@@ -1,7 +1,7 @@
 /*
  * test_cli_cuda.c - the whole program on the emulated GPU: `hardware: auto` finds it by the test's
  * driver, trains with the CPU's losses, and stops and resumes to the same bits, which are those of
- * a run whose tensors lie in a file.
+ * a run whose tensors lie in a file; cuDNN takes the calls that it may.
  */
 #define PROGRAM LS_BINARY_DIR "/longspan_emulated"
 #include "cli_test.h"
@@ -120,6 +120,82 @@ static void test_bench_links(void **state)
     assert_non_null(strstr(RUN(0, "bench", "--bytes", "1MiB")->out, "kernels of the GPU"));
 }
 
+/* ---- cuDNN, emulated ------------------------------------------------------------------------ */
+
+/* Heads that it takes; blocks of 128 tokens, so that a sequence has two of queries and of keys. */
+static const char wide_yaml[] = "model_type: llama\n"
+                                "vocab_size: 272\n"
+                                "hidden_size: 64\n"
+                                "intermediate_size: 64\n"
+                                "num_hidden_layers: 2\n"
+                                "num_attention_heads: 2\n"
+                                "num_key_value_heads: 1\n"
+                                "head_dim: 64\n"
+                                "max_position_embeddings: 4096\n"
+                                "rms_norm_eps: 1.0e-5\n"
+                                "rope_theta: 10000.0\n"
+                                "initializer_range: 0.02\n"
+                                "tie_word_embeddings: false\n"
+                                "eos_token_id: 256\n";
+
+static void train_wide(const char *output, const char *determinism, const char *documents)
+{
+    char place[64], order[64], mode[64];
+
+    snprintf(place, sizeof place, "output=%s", output);
+    snprintf(order, sizeof order, "determinism=%s", determinism);
+    snprintf(mode, sizeof mode, "sequence.documents=%s", documents);
+    RUN(0, "train", "run.yaml", "--quiet", "--set", "model=wide.yaml", "--set", place, "--set",
+        order, "--set", mode, "--set", "sequence.tokens=256", "--set", "sequence.chunk=128",
+        "--set", "sequence.query_block=128", "--set", "batch.sequences=1", "--set",
+        "batch.accumulate=2", "--set", "steps=2", "--set", "eval.every_steps=2");
+}
+
+/* What the record says of its last step's kernels. */
+static void assert_kernels(const char *output, const char *forward, const char *backward)
+{
+    char expected[128];
+    char *record = need_bytes(at("%s/record.jsonl", output), NULL);
+
+    snprintf(expected, sizeof expected,
+             "\"kernels\":{\"matmul\":\"cublaslt\",\"attention\":\"%s\","
+             "\"attention_backward\":\"%s\"}",
+             forward, backward);
+    assert_says(record, expected);
+    free(record);
+}
+
+/* The same losses up to rounding, and the record names who took the calls. */
+static void test_cudnn_where_order_and_documents_allow(void **state)
+{
+    double exact[STEPS], fast[STEPS];
+
+    (void)state;
+    put_text(at("wide.yaml"), wide_yaml);
+    train_wide("wide-none", "fast", "join");
+    assert_kernels("wide-none", "mma", "mma");
+    assert_int_equal(setenv("LS_EMULATED_CUDNN", "91900", 1), 0);
+    train_wide("wide-exact", "exact", "join");
+    assert_kernels("wide-exact", "mma", "mma");
+    train_wide("wide-fast", "fast", "join");
+    assert_kernels("wide-fast", "cudnn", "cudnn");
+    char *run = need_bytes(at("wide-fast/run.json"), NULL);
+    assert_says(run, "\"cudnn\":\t\"9.19.0\"");
+    free(run);
+    assert_non_null(strstr(RUN(0, "--version")->out, "cudnn             9.19.0"));
+    read_losses("wide-exact", exact);
+    read_losses("wide-fast", fast);
+    for (int i = 0; i < 2; i++) assert_true(fabs(fast[i] / exact[i] - 1.0) < 2e-3);
+    /* Documents of some hundred tokens: some blocks are within one. */
+    train_wide("wide-isolate", "fast", "isolate");
+    assert_kernels("wide-isolate", "cudnn+mma", "cudnn+mma");
+    train_wide("wide-isolate-exact", "exact", "isolate");
+    read_losses("wide-isolate-exact", exact);
+    read_losses("wide-isolate", fast);
+    for (int i = 0; i < 2; i++) assert_true(fabs(fast[i] / exact[i] - 1.0) < 2e-3);
+    assert_int_equal(unsetenv("LS_EMULATED_CUDNN"), 0);
+}
+
 static int make_driver(void **state)
 {
     if (setenv("LD_LIBRARY_PATH", LS_BINARY_DIR "/fake_driver", 1) != 0) return -1;
@@ -133,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_tensors_in_a_file),
         cmocka_unit_test(test_bench_links),
+        cmocka_unit_test(test_cudnn_where_order_and_documents_allow),
     };
     return cmocka_run_group_tests(tests, make_driver, remove_scratch);
 }

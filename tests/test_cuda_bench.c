@@ -11,8 +11,10 @@
 
 #include <string.h>
 
+#include "attention_vendor.h"
 #include "bench_ops.h"
 #include "cuda_ops.h"
+#include "emulation.h"
 
 static void test_measured(void **state)
 {
@@ -40,8 +42,38 @@ static void test_measured(void **state)
     assert_non_null(strstr(text, ls_ops_cuda.kernel_name(LS_OP_matmul, LS_DTYPE_BF16, 0)));
 }
 
+/* Attention in bf16 by every kernel that a run may use: what is promised decides which takes it. */
+static void test_kernels_of_attention(void **state)
+{
+    const ls_emulated_cudnn present = {.version = 91900}, absent = {.version = 0};
+    const ls_bench_ops_options options = {.repetitions = 1,
+                                          .rows_max = 128,
+                                          .heads_max = 2,
+                                          .open_device = ls_device_open_cuda,
+                                          .ops = &ls_ops_cuda};
+    ls_bench_ops bench;
+    int by_cudnn[LS_OP_COUNT] = {0}, by_mma[LS_OP_COUNT] = {0};
+
+    (void)state;
+    ls_cuda_attention_vendor_close();
+    ls_emulation_cudnn(&present);
+    if (ls_bench_ops_measure(&options, &bench) != LS_OK) fail_msg("%s", ls_error());
+    for (int i = 0; i < bench.n_rows; i++) {
+        by_cudnn[bench.rows[i].op] += strcmp(bench.rows[i].kernel, "cudnn") == 0;
+        by_mma[bench.rows[i].op] += strcmp(bench.rows[i].kernel, "mma") == 0;
+    }
+    assert_int_equal(by_cudnn[LS_OP_attention_forward], 3);
+    assert_int_equal(by_cudnn[LS_OP_attention_backward], 3);
+    assert_int_equal(by_mma[LS_OP_attention_forward], 3);
+    assert_int_equal(by_mma[LS_OP_attention_backward], 3);
+    assert_string_equal(ls_ops_cuda.kernels_ran(LS_OP_attention_forward), "cudnn+mma+plain");
+    ls_cuda_attention_vendor_close();
+    ls_emulation_cudnn(&absent);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_measured)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_measured),
+                                       cmocka_unit_test(test_kernels_of_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,10 @@
  *
  * The GPU is taken as usable, which a build without its device does not.
  */
+#include <math.h>
+
 #include "choices.h"
+#include "cost.h"
 #include "machine_test.h"
 #include "profile.h"
 
@@ -309,6 +312,38 @@ static void test_emulated(void **state)
     ls_hardware_close(&h);
 }
 
+/* Plans for a machine elsewhere: by cuDNN's rates and with its scratch where sums may have any
+ * order, else by those of our own kernels. */
+static void test_attention_expected(void **state)
+{
+    static const struct {
+        bool any_order;
+        double forward, backward; /* TFLOP/s at 32k */
+    } expected[] = {{true, 688, 581}, {false, 350, 215}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const ls_op_args block = {.attention_backward = {.N = 65536,
+                                                         .M = 65536,
+                                                         .H = 28,
+                                                         .G = 4,
+                                                         .K = 128,
+                                                         .any_order = expected[i].any_order,
+                                                         .dtype = LS_DTYPE_BF16}};
+        ls_hardware h;
+        assert_ok(ls_hardware_open("gh200-96gb-480gb", false, &h));
+        ls_hardware_expect_kernels(expected[i].any_order, &h);
+        const ls_cost_model model = ls_cost_model_make(h.topology, true, LS_DTYPE_BF16);
+        const double forward = ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 32768);
+        const double backward = ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_BACKWARD], 32768);
+        assert_true(fabs(1e-12 * forward - expected[i].forward) < 1.0);
+        assert_true(fabs(1e-12 * backward - expected[i].backward) < 1.0);
+        assert_true((h.ops->workspace_bytes(LS_OP_attention_backward, &block) > 2000000000) ==
+                    expected[i].any_order);
+        ls_hardware_close(&h);
+    }
+}
+
 /* Of the memory that the run uses, and only where it was timed. */
 static void test_optimizer_threads(void **state)
 {
@@ -345,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_limited_job),
         cmocka_unit_test(test_cpu_of_a_gpu_machine),
         cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_attention_expected),
         cmocka_unit_test(test_optimizer_threads),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -33,11 +33,12 @@ static const ls_matmul_args matmul = {P, P, P, P, 1, 2, 3, 4, 5, 6, DT, LS_DTYPE
 static const ls_bias_forward_args bias_forward = {P, P, 1, 2, DT};
 static const ls_bias_backward_args bias_backward = {(void *)P, P, 1, 2, 3, DT};
 static const ls_attention_forward_args attention_forward = {
-    P, (void *)P, (void *)P, P, P, P, (void *)P, P, 1, 2, 3, 4, 5, 6, 7, 8, 9.0f, 10, 11, DT};
+    P, (void *)P, (void *)P, P, P, P,    (void *)P, P,  1,  2,  3,
+    4, 5,         6,         7, 8, 9.0f, 10,        11, 12, 13, DT};
 static const ls_attention_delta_args attention_delta = {(void *)P, P, P, 1, 2, 3, DT};
 static const ls_attention_backward_args attention_backward = {
-    (void *)P, (void *)P, (void *)P, P, P, P, P, (void *)P, (void *)P, (void *)P, P,
-    1,         2,         3,         4, 5, 6, 7, 8,         9.0f,      10,        DT};
+    (void *)P, (void *)P, (void *)P, P, P, P, P, (void *)P, (void *)P, (void *)P, P,  1,
+    2,         3,         4,         5, 6, 7, 8, 9.0f,      10,        11,        12, DT};
 static const ls_swiglu_forward_args swiglu_forward = {P, P, P, 1, DT};
 static const ls_swiglu_backward_args swiglu_backward = {P, P, P, P, P, 1, DT};
 static const ls_cross_entropy_args cross_entropy = {P,         (void *)P, (void *)P, (void *)P,

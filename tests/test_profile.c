@@ -117,7 +117,7 @@ static void test_published_figures(void **state)
     assert_is(place(&p->machine, "host")->best_threads, 32, LS_SOURCE_PUBLISHED);
     assert_is(place(&p->machine, "hbm")->read_bytes_per_s, 3730e9, LS_SOURCE_PUBLISHED);
     assert_is(p->machine.units[0].bf16_flops_per_s, 989e12, LS_SOURCE_SPEC);
-    assert_int_equal(p->machine.units[0].n_efficiencies, 7);
+    assert_int_equal(p->machine.units[0].n_efficiencies, 9);
     ls_profile_free(p);
     p = builtin("gh200-96gb-120gb");
     assert_is(place(&p->machine, "host")->read_bytes_per_s, 404e9, LS_SOURCE_PUBLISHED);

@@ -185,6 +185,7 @@ static ls_status read_link(const ls_yaml_node *node, ls_topology *t)
 static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
 {
     const ls_yaml_node *op = ls_yaml_find(node, "op"), *shape = ls_yaml_find(node, "shape");
+    const ls_yaml_node *kernel = ls_yaml_find(node, "kernel");
 
     LS_TRY(check_keys(node, LS_PROFILE_EFFICIENCY));
     if (unit->n_efficiencies == LS_EFFICIENCIES_MAX)
@@ -192,6 +193,7 @@ static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
     ls_efficiency *efficiency = &unit->efficiencies[unit->n_efficiencies++];
     LS_TRY(read_label(op, efficiency->op, sizeof efficiency->op));
     LS_TRY(read_label(shape, efficiency->shape, sizeof efficiency->shape));
+    if (kernel != NULL) LS_TRY(read_label(kernel, efficiency->kernel, sizeof efficiency->kernel));
     return read_quantities(node, &ls_profile_fraction_keys, efficiency);
 }
 

@@ -79,7 +79,7 @@ static const char *const bounds_words[] = {"least", "most"};
 static const char *const place_words[] = {"kind"};
 static const char *const link_words[] = {"from", "to", "via", "reach"};
 static const char *const unit_words[] = {"kind", "model", "efficiency", "power_states"};
-static const char *const efficiency_words[] = {"op", "shape"};
+static const char *const efficiency_words[] = {"op", "shape", "kernel"};
 static const char *const nvme_words[] = {"path"};
 
 #define WORDS(array, n_needed)                                                                     \

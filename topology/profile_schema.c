@@ -69,6 +69,7 @@ static const word_schema word_schemas[] = {
     {LS_PROFILE_UNIT, "power_states", STATES, NULL, "watts by name of the state"},
     {LS_PROFILE_EFFICIENCY, "op", TEXT, NULL, NULL},
     {LS_PROFILE_EFFICIENCY, "shape", TEXT, NULL, NULL},
+    {LS_PROFILE_EFFICIENCY, "kernel", TEXT, NULL, "of several that the op has; absent: any"},
     {LS_PROFILE_NVME, "path", TEXT, NULL, "a folder on it; a relative one from where this file is"},
 };
 

@@ -140,6 +140,10 @@ static void put_efficiency(FILE *file, const ls_efficiency *efficiency)
     put_text(file, efficiency->op);
     fputs(", shape: ", file);
     put_text(file, efficiency->shape);
+    if (efficiency->kernel[0] != '\0') {
+        fputs(", kernel: ", file);
+        put_text(file, efficiency->kernel);
+    }
     fprintf(file, ", %s: ", key->key);
     put_quantity(file, key, efficiency->fraction);
     fputs("}\n", file);

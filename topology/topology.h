@@ -69,6 +69,7 @@ typedef enum ls_unit_kind { LS_UNIT_GPU = 0, LS_UNIT_CPU } ls_unit_kind;
 /* Share of the peak that an op reaches at a shape. */
 typedef struct ls_efficiency {
     char op[LS_NAME_BYTES], shape[LS_NAME_BYTES];
+    char kernel[LS_NAME_BYTES]; /* "": any of the op's */
     ls_quantity fraction;
 } ls_efficiency;
 

@@ -173,6 +173,8 @@ static ls_status add_curves(const ls_unit *unit, cJSON *object)
         LS_TRY(ls_json_append(curves, entry));
         LS_TRY(ls_json_add(entry, "op", cJSON_CreateString(efficiency->op)));
         LS_TRY(ls_json_add(entry, "shape", cJSON_CreateString(efficiency->shape)));
+        if (efficiency->kernel[0] != '\0')
+            LS_TRY(ls_json_add(entry, "kernel", cJSON_CreateString(efficiency->kernel)));
         LS_TRY(add_fact(entry, "fraction", number(efficiency->fraction), efficiency->fraction));
     }
     for (int p = 0; p < unit->n_power_states; p++) {

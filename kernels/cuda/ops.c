@@ -2,11 +2,17 @@
 #include <cuda_runtime_api.h>
 
 #include "attention_variants.h"
+#include "attention_vendor.h"
 #include "cuda_ops.h"
 
 static uint64_t workspace_bytes(ls_op op, const ls_op_args *args)
 {
-    return op == LS_OP_matmul ? ls_cuda_matmul_workspace_bytes(&args->matmul) : 0;
+    switch (op) {
+    case LS_OP_matmul: return ls_cuda_matmul_workspace_bytes(&args->matmul);
+    case LS_OP_attention_forward:
+    case LS_OP_attention_backward: return ls_cuda_attention_vendor_bytes(op, args);
+    default: return 0;
+    }
 }
 
 static const char *kernel_name(ls_op op, ls_dtype dtype, int64_t K)
@@ -16,9 +22,15 @@ static const char *kernel_name(ls_op op, ls_dtype dtype, int64_t K)
     case LS_OP_matmul: return "cublaslt";
     case LS_OP_attention_forward:
     case LS_OP_attention_backward:
-        return ls_cuda_attention_choose(dtype, K > 0 ? K : usual_width)->name;
+        return ls_cuda_attention_kernel_name(op, dtype, K > 0 ? K : usual_width);
     default: return "plain";
     }
+}
+
+static const char *kernels_ran(ls_op op)
+{
+    const bool attention = op == LS_OP_attention_forward || op == LS_OP_attention_backward;
+    return attention ? ls_cuda_attention_kernels_ran(op) : "";
 }
 
 ls_status ls_cuda_fail(int error, const char *what)
@@ -36,4 +48,6 @@ const ls_ops ls_ops_cuda = {
 #undef FIELD
         .workspace_bytes = workspace_bytes,
     .kernel_name = kernel_name,
+    .kernels_ran = kernels_ran,
+    .vendor_note = ls_cuda_attention_vendor_note,
 };

@@ -52,7 +52,8 @@ typedef struct measuring {
     ls_bench_ops *bench;
     timed_call calls[LS_BENCH_OPS_MAX];
     const shape_set *shapes;
-    uint64_t operand_bytes_max;
+    uint64_t operand_bytes_max, workspace_bytes_max;
+    int64_t heads_max; /* 0: any */
     ls_arena *arena;   /* the CPU's operands */
     ls_device *device; /* NULL: the CPU, without lanes */
     char *base;
@@ -70,10 +71,11 @@ static ls_bench_op *add_call(measuring *m, ls_op op, const ls_op_args *args, ls_
     m->calls[index].op = op;
     m->calls[index].args = *args;
     *row = (ls_bench_op){.op = op, .dtype = dtype, .bytes = bytes};
+    row->kernel = m->bench->ops->kernel_name(op, dtype, m->shapes->head_width);
     row->flops = ls_op_flops(op, args, 0);
     const uint64_t workspace = m->bench->ops->workspace_bytes(op, args);
-    const uint64_t operand = workspace > (uint64_t)largest ? workspace : (uint64_t)largest;
-    if (operand > m->operand_bytes_max) m->operand_bytes_max = operand;
+    if ((uint64_t)largest > m->operand_bytes_max) m->operand_bytes_max = (uint64_t)largest;
+    if (workspace > m->workspace_bytes_max) m->workspace_bytes_max = workspace;
     return row;
 }
 
@@ -85,6 +87,11 @@ static double of(ls_dtype dtype)
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 static void add_product(measuring *m, ls_dtype dtype, int64_t M, int64_t N, int64_t K, char form)
@@ -121,30 +128,49 @@ static void add_products(measuring *m, ls_dtype dtype, int64_t width, int64_t ro
     add_product(m, dtype, width, width, rows, 'w');
 }
 
+/* A call of attention, by the kernel that takes it for what is promised of it: nothing, or one
+ * document and sums in any order. */
+static void add_attention_call(measuring *m, ls_op op, const ls_op_args *args, ls_dtype dtype,
+                               bool promised, double bytes, double largest)
+{
+    const ls_attention_forward_args *f = &args->attention_forward;
+    const ls_attention_backward_args *b = &args->attention_backward;
+    const int64_t N = op == LS_OP_attention_forward ? f->N : b->N;
+    const int64_t S = op == LS_OP_attention_forward ? f->M : b->M;
+
+    /* A vendor's kernel is here if such a call needs scratch that others do not. */
+    if (promised && m->bench->ops->vendor_note == NULL) return;
+    if (promised && m->bench->ops->workspace_bytes(op, args) == 0) return;
+    ls_bench_op *row = add_call(m, op, args, dtype, bytes, largest);
+    row->size = (double)S;
+    if (promised) row->kernel = "cudnn";
+    snprintf(row->shape, sizeof row->shape, "%lld of %lld", (long long)N, (long long)S);
+}
+
 /* The last block of queries of a sequence of so many tokens. */
 static void add_attention(measuring *m, ls_dtype dtype, int64_t tokens, int64_t rows_max)
 {
     const shape_set *of_run = m->shapes;
     const int64_t S = smaller(tokens, rows_max), N = smaller(S, of_run->block);
-    const double q = (double)(N * of_run->heads * of_run->head_width);
-    const double k = (double)(S * of_run->key_heads * of_run->head_width);
+    const int64_t H = m->heads_max > 0 ? smaller(of_run->heads, m->heads_max) : of_run->heads;
+    const int64_t G = larger(H * of_run->key_heads / of_run->heads, 1);
+    const double q = (double)(N * H * of_run->head_width);
+    const double k = (double)(S * G * of_run->head_width);
     const double largest = of(LS_DTYPE_F32) * (q > k ? q : k);
+    const double read = of(dtype) * (2 * q + 2 * k);
+    const double gradients = of(LS_DTYPE_F32) * (q + 4 * k);
+
+    for (int32_t promised = 1; promised >= 0; promised--) {
 #define FIELDS                                                                                     \
-    .N = N, .M = S, .H = of_run->heads, .G = of_run->key_heads, .K = of_run->head_width,           \
-    .q_start = S - N, .scale = 0.125f, .dtype = dtype
-    const ls_op_args forward = {.attention_forward = {FIELDS, .last = 1}};
-    const ls_op_args backward = {.attention_backward = {FIELDS}};
+    .N = N, .M = S, .H = H, .G = G, .K = of_run->head_width, .q_start = S - N, .scale = 0.125f,    \
+    .one_document = promised, .any_order = promised, .dtype = dtype
+        const ls_op_args forward = {.attention_forward = {FIELDS, .last = 1}};
+        const ls_op_args backward = {.attention_backward = {FIELDS}};
 #undef FIELDS
-    ls_bench_op *row =
-        add_call(m, LS_OP_attention_forward, &forward, dtype, of(dtype) * (2 * q + 2 * k), largest);
-    row->size = (double)S;
-    row->head_width = of_run->head_width;
-    snprintf(row->shape, sizeof row->shape, "%lld of %lld", (long long)N, (long long)S);
-    row = add_call(m, LS_OP_attention_backward, &backward, dtype,
-                   of(dtype) * (2 * q + 2 * k) + of(LS_DTYPE_F32) * (q + 4 * k), largest);
-    row->size = (double)S;
-    row->head_width = of_run->head_width;
-    snprintf(row->shape, sizeof row->shape, "%lld of %lld", (long long)N, (long long)S);
+        add_attention_call(m, LS_OP_attention_forward, &forward, dtype, promised, read, largest);
+        add_attention_call(m, LS_OP_attention_backward, &backward, dtype, promised,
+                           read + gradients, largest);
+    }
 }
 
 static void add_memory_bound(measuring *m, ls_dtype dtype, int64_t rows_max)
@@ -179,17 +205,20 @@ static bool is_document_start(const ls_operand_info *operand)
     return strcmp(operand->name, "doc_start") == 0;
 }
 
-/* Each operand has room of its own, after one of zeros for document starts. */
+/* Each operand has room of its own, after one of zeros for document starts; the workspace comes
+ * last. */
 static void place_operands(const measuring *m, timed_call *call)
 {
     const ls_op_info *info = ls_op_describe(call->op);
     const bool has_workspace = m->bench->ops->workspace_bytes(call->op, &call->args) > 0;
+    const uint64_t all_operands = (LS_OPERANDS_MAX + 1) * m->operand_bytes_max;
 
     for (int i = 0; i < info->n_operands; i++) {
         const ls_operand_info *operand = &info->operands[i];
         char *at = m->base + (uint64_t)(i + 1) * m->operand_bytes_max;
         if (is_document_start(operand)) at = m->base;
-        if (strcmp(operand->name, "workspace") == 0 && !has_workspace) at = NULL;
+        if (strcmp(operand->name, "workspace") == 0)
+            at = has_workspace ? m->base + all_operands : NULL;
         memcpy((char *)&call->args + operand->offset, &at, sizeof at);
     }
 }
@@ -242,7 +271,7 @@ static ls_status time_all(measuring *m, double least_seconds)
 
 static uint64_t operands_bytes(const measuring *m)
 {
-    return (LS_OPERANDS_MAX + 1) * m->operand_bytes_max;
+    return (LS_OPERANDS_MAX + 1) * m->operand_bytes_max + m->workspace_bytes_max;
 }
 
 static ls_status open_host_memory(measuring *m)
@@ -311,6 +340,7 @@ ls_status ls_bench_ops_measure(const ls_bench_ops_options *options, ls_bench_ops
                             .threads = on_gpu ? 0 : ls_cpu_threads(),
                             .load_average = ls_bench_read_load()};
     m->bench = bench;
+    m->heads_max = options->heads_max;
     m->shapes = on_gpu ? &gpu_shapes : &cpu_shapes;
     const ls_status status = measure(options, m);
     free(m);

@@ -5,7 +5,8 @@
  *     shapes --> one call at a time, in turns --> table, document, or a profile with the rates
  *
  * Products of matrices in the three forms that training has (y = x w^T, dx = dy w, dw = dy^T x), by
- * their least dimension; attention of the last block of queries, by the length of the sequence;
+ * their least dimension; attention of the last block of queries, by the length of the sequence, and
+ * by each kernel that a run may use;
  * ops that are bound by memory.  All on every core, from buffers that are warm; a GPU's with larger
  * shapes, from its own memory.
  *
@@ -27,7 +28,7 @@ typedef struct ls_bench_op {
     char shape[LS_LABEL_BYTES]; /* "2048x512x512 y", "8192 keys of 16384" */
     double size;                /* what the planner looks its rate up by; 0: it does not */
     ls_dtype dtype;
-    int64_t head_width;  /* of attention; else 0 */
+    const char *kernel;  /* static text */
     double flops, bytes; /* of a call; bytes of operands, each once */
     ls_spread seconds;
 } ls_bench_op;
@@ -45,6 +46,7 @@ typedef struct ls_bench_ops_options {
     int repetitions;               /* 0: LS_BENCH_REPETITIONS */
     double least_seconds;          /* a timing repeats its call until it has lasted so long */
     int64_t rows_max;              /* of any shape; fewer make the rest smaller too: for tests */
+    int64_t heads_max;             /* of attention; 0: as usual; for tests */
     ls_device_opener *open_device; /* a GPU; NULL: the CPU */
     const ls_ops *ops;             /* the GPU's; NULL: the CPU's */
 } ls_bench_ops_options;

@@ -35,12 +35,12 @@ void ls_bench_ops_print(const ls_bench_ops *bench, FILE *file)
         if (row->flops > 0) snprintf(gflops, sizeof gflops, "%.4g", 1e-9 * row->flops / seconds);
         fprintf(file, "%-19s %-5s %-20s %12.4g %10s %10.4g  %s\n", ls_op_describe(row->op)->name,
                 ls_dtype_name(row->dtype), row->shape, seconds, gflops, 1e-9 * row->bytes / seconds,
-                bench->ops->kernel_name(row->op, row->dtype, row->head_width));
+                row->kernel);
     }
     fprintf(file, "medians of %d on %s\n", bench->repetitions, name_threads(bench, where));
 }
 
-static ls_status add_row(const ls_bench_ops *bench, const ls_bench_op *op, cJSON *ops)
+static ls_status add_row(const ls_bench_op *op, cJSON *ops)
 {
     const double seconds = op->seconds.median;
     cJSON *row = cJSON_CreateObject();
@@ -49,9 +49,7 @@ static ls_status add_row(const ls_bench_ops *bench, const ls_bench_op *op, cJSON
     LS_TRY(ls_json_add(row, "op", cJSON_CreateString(ls_op_describe(op->op)->name)));
     LS_TRY(ls_json_add(row, "shape", cJSON_CreateString(op->shape)));
     LS_TRY(ls_json_add(row, "dtype", cJSON_CreateString(ls_dtype_name(op->dtype))));
-    LS_TRY(ls_json_add(
-        row, "kernel",
-        cJSON_CreateString(bench->ops->kernel_name(op->op, op->dtype, op->head_width))));
+    LS_TRY(ls_json_add(row, "kernel", cJSON_CreateString(op->kernel)));
     LS_TRY(ls_json_add(row, "seconds_median", cJSON_CreateNumber(seconds)));
     LS_TRY(ls_json_add(row, "seconds_min", cJSON_CreateNumber(op->seconds.least)));
     LS_TRY(ls_json_add(row, "seconds_max", cJSON_CreateNumber(op->seconds.most)));
@@ -73,7 +71,7 @@ ls_status ls_bench_ops_to_json(const ls_bench_ops *bench, cJSON *json)
                        ls_known(bench->load_average) ? cJSON_CreateNumber(bench->load_average.value)
                                                      : cJSON_CreateNull()));
     LS_TRY(ls_json_add(json, "ops", ops));
-    for (int i = 0; i < bench->n_rows; i++) LS_TRY(add_row(bench, &bench->rows[i], ops));
+    for (int i = 0; i < bench->n_rows; i++) LS_TRY(add_row(&bench->rows[i], ops));
     return LS_OK;
 }
 
@@ -98,26 +96,41 @@ static double best_rate(const ls_bench_ops *bench, ls_dtype dtype)
     return best;
 }
 
-/* All forms of an op at a size: their FLOPs over their time. */
-static double rate_at(const ls_bench_ops *bench, ls_op op, double size)
+/* All forms of an op at a size by a kernel: their FLOPs over their time. */
+static double rate_at(const ls_bench_ops *bench, const ls_bench_op *like)
 {
     double flops = 0, seconds = 0;
 
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
-        if (row->op != op || row->size != size || row->dtype != LS_DTYPE_BF16) continue;
+        if (row->op != like->op || row->size != like->size || row->dtype != LS_DTYPE_BF16) continue;
+        if (strcmp(row->kernel, like->kernel) != 0) continue;
         flops += row->flops;
         seconds += row->seconds.median;
     }
     return flops / seconds;
 }
 
-static bool is_listed(const ls_unit *unit, const char *op, const char *shape)
+static bool is_listed(const ls_unit *unit, const ls_efficiency *like)
 {
-    for (int e = 0; e < unit->n_efficiencies; e++)
-        if (strcmp(unit->efficiencies[e].op, op) == 0 &&
-            strcmp(unit->efficiencies[e].shape, shape) == 0)
+    for (int i = 0; i < unit->n_efficiencies; i++) {
+        const ls_efficiency *e = &unit->efficiencies[i];
+        if (strcmp(e->op, like->op) == 0 && strcmp(e->shape, like->shape) == 0 &&
+            strcmp(e->kernel, like->kernel) == 0)
             return true;
+    }
+    return false;
+}
+
+/* Where bf16 calls of an op have gone to several kernels, rates are those of one. */
+static bool has_several_kernels(const ls_bench_ops *bench, const ls_bench_op *row)
+{
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *other = &bench->rows[i];
+        if (other->op == row->op && other->dtype == LS_DTYPE_BF16 && row->dtype == LS_DTYPE_BF16 &&
+            strcmp(other->kernel, row->kernel) != 0)
+            return true;
+    }
     return false;
 }
 
@@ -128,15 +141,15 @@ void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
     unit->n_efficiencies = 0;
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
-        const char *name = ls_op_describe(row->op)->name;
-        char shape[LS_NAME_BYTES];
-        snprintf(shape, sizeof shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
+        ls_efficiency e = {.op = ""};
+        if (row->size == 0 || row->dtype != LS_DTYPE_BF16) continue;
+        snprintf(e.op, sizeof e.op, "%s", ls_op_describe(row->op)->name);
+        snprintf(e.shape, sizeof e.shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
                  row->size);
-        if (row->size == 0 || is_listed(unit, name, shape)) continue;
-        ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
-        snprintf(e->op, sizeof e->op, "%s", name);
-        snprintf(e->shape, sizeof e->shape, "%s", shape);
-        e->fraction = measured(rate_at(bench, row->op, row->size) / unit->bf16_flops_per_s.value);
+        if (has_several_kernels(bench, row)) snprintf(e.kernel, sizeof e.kernel, "%s", row->kernel);
+        if (is_listed(unit, &e)) continue;
+        e.fraction = measured(rate_at(bench, row) / unit->bf16_flops_per_s.value);
+        unit->efficiencies[unit->n_efficiencies++] = e;
     }
 }
 

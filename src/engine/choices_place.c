@@ -45,6 +45,7 @@ ls_decoder_options ls_choices_decoder(const ls_run_config *c, const ls_model_con
                                 .key_block = choices->query_block,
                                 .loss_rows = choices->loss_rows,
                                 .window = m->sliding_window,
+                                .any_order = c->fast,
                                 .train = train,
                                 .save_rule = apply_saves,
                                 .save_context = (void *)&choices->saves,

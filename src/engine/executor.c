@@ -18,8 +18,20 @@ void *ls_executor_address(const ls_executor *executor, int32_t tensor)
     return span_address(executor, executor->plan->tensors[tensor].span);
 }
 
+/* What documents let attention do is known when they are, not to the plan. */
+static void promise_document(const ls_executor *e, ls_op op, void *job, ls_op_args *args)
+{
+    ls_attention_forward_args *f = &args->attention_forward;
+    ls_attention_backward_args *b = &args->attention_backward;
+
+    if (op == LS_OP_attention_forward)
+        f->one_document = e->one_document(job, f->q_start + f->N - 1, f->k_start);
+    if (op == LS_OP_attention_backward)
+        b->one_document = e->one_document(job, b->q_start + b->N - 1, b->k_start);
+}
+
 /* The step's args with its operands' addresses filled in. */
-static ls_op_args bind_args(const ls_executor *e, const ls_step *step)
+static ls_op_args bind_args(const ls_executor *e, const ls_step *step, void *job)
 {
     const ls_op_info *info = ls_op_describe(step->op);
     ls_op_args args = e->plan->args[step->args];
@@ -28,6 +40,7 @@ static ls_op_args bind_args(const ls_executor *e, const ls_step *step)
         void *address = span_address(e, e->plan->operands[step->first_operand + i].span);
         memcpy((char *)&args + info->operands[i].offset, &address, sizeof address);
     }
+    if (e->one_document != NULL) promise_document(e, step->op, job, &args);
     return args;
 }
 
@@ -49,7 +62,7 @@ static ls_status submit_step(const ls_executor *e, int64_t index, void *job)
     for (int64_t w = 0; w < step->n_waits; w++)
         LS_TRY(submit_wait(e, step->lane, e->plan->waits[step->first_wait + w]));
     if (step->kind == LS_CALL_OP) {
-        const ls_op_args args = bind_args(e, step);
+        const ls_op_args args = bind_args(e, step, job);
         LS_TRY(ls_device_submit_op(e->device, (int)step->lane, index, step->op, &args));
     } else if (step->kind == LS_CALL_COPY) {
         const ls_step_operand *operands = &e->plan->operands[step->first_operand];

@@ -21,6 +21,12 @@
 /* Asked before each step is submitted: true = stop as soon as that is safe. */
 typedef bool ls_stop_query(void *context);
 
+/*
+ * Asked of each call of attention, with the job of its segment: whether in every micro-batch of it
+ * the document of row last_row begins at or before row first_key, and so that of each row before.
+ */
+typedef bool ls_document_query(void *job, int64_t last_row, int64_t first_key);
+
 typedef struct ls_executor {
     const ls_plan *plan;
     ls_device *device;
@@ -29,8 +35,9 @@ typedef struct ls_executor {
     ls_device_call *const *calls; /* [LS_CALL_KIND_COUNT] */
     ls_stop_query *stop;          /* may be NULL */
     void *stop_context;
-    uint64_t *tickets;       /* [n_steps] scratch, owned by the caller */
-    uint64_t *carry_tickets; /* [n_carries] zeroed at first, owned by the caller */
+    ls_document_query *one_document; /* NULL: never known */
+    uint64_t *tickets;               /* [n_steps] scratch, owned by the caller */
+    uint64_t *carry_tickets;         /* [n_carries] zeroed at first, owned by the caller */
 } ls_executor;
 
 /*

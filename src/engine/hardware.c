@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "host_memory.h"
+#include "vendor_scratch.h"
 
 #if LS_HAVE_CUDA
 #include "cuda/cuda_ops.h"
@@ -30,9 +31,38 @@ static ls_status probe_gpu(void)
     return ls_hardware_find_gpu(&opener, &ops);
 }
 
+/* ---- kernels of a GPU that is not here ------------------------------------------------------ */
+
+static uint64_t workspace_elsewhere(ls_op op, const ls_op_args *args)
+{
+    const uint64_t here = ls_ops_cpu.workspace_bytes(op, args);
+    uint64_t vendor = 0;
+
+    if ((op == LS_OP_attention_forward && args->attention_forward.any_order) ||
+        (op == LS_OP_attention_backward && args->attention_backward.any_order))
+        vendor = ls_vendor_scratch_bytes(op, args);
+    return vendor > here ? vendor : here;
+}
+
+static const char *kernel_elsewhere(ls_op op, ls_dtype dtype, int64_t K)
+{
+    return ls_ops_cpu.kernel_name(op, dtype, K);
+}
+
+/* Ops of the CPU to plan with: with room for what that GPU's attention takes if sums may have any
+ * order, which is cuDNN's. */
+static const ls_ops ops_elsewhere = {
+    .name = "elsewhere",
+#define FIELD(name) .name = ls_cpu_##name,
+    LS_OP_LIST(FIELD)
+#undef FIELD
+        .workspace_bytes = workspace_elsewhere,
+    .kernel_name = kernel_elsewhere,
+};
+
 static void use_device(ls_hardware *h)
 {
-    h->ops = &ls_ops_cpu;
+    h->ops = h->is_elsewhere ? &ops_elsewhere : &ls_ops_cpu;
 #if LS_HAVE_CUDA
     if (!h->use_gpu) return;
     h->ops = &ls_ops_cuda;
@@ -254,6 +284,68 @@ static ls_status open_named(const char *name, bool to_run, ls_hardware *h)
     const ls_status status = open_profile(profile, to_run, h);
     ls_profile_free(profile);
     return status;
+}
+
+/* ---- rates of the kernels that will run ----------------------------------------------------- */
+
+/* The kernel that takes most blocks of a long run where there is a choice. */
+static const char *expect_attention(const ls_hardware *h, ls_op op, bool any_order)
+{
+    enum { ROWS = 4096, HEADS = 8, WIDTH = 128 };
+    const ls_op_args forward = {.attention_forward = {.N = ROWS,
+                                                      .M = ROWS,
+                                                      .H = HEADS,
+                                                      .G = HEADS,
+                                                      .K = WIDTH,
+                                                      .any_order = any_order,
+                                                      .dtype = LS_DTYPE_BF16}};
+    const ls_op_args backward = {.attention_backward = {.N = ROWS,
+                                                        .M = ROWS,
+                                                        .H = HEADS,
+                                                        .G = HEADS,
+                                                        .K = WIDTH,
+                                                        .any_order = any_order,
+                                                        .dtype = LS_DTYPE_BF16}};
+    const ls_op_args *args = op == LS_OP_attention_forward ? &forward : &backward;
+
+    if (h->is_elsewhere) return any_order ? "cudnn" : "mma";
+    /* It alone needs scratch. */
+    return h->ops->workspace_bytes(op, args) > 0 ? "cudnn"
+                                                 : h->ops->kernel_name(op, LS_DTYPE_BF16, WIDTH);
+}
+
+static bool is_for(const ls_efficiency *e, const char *op, const char *kernel)
+{
+    return strcmp(e->op, op) == 0 && (e->kernel[0] == '\0' || strcmp(e->kernel, kernel) == 0);
+}
+
+/* Leave out what other kernels of op reach, unless nothing is known of this one. */
+static void keep_rates(const char *op, const char *kernel, ls_unit *unit)
+{
+    int n = 0, n_fitting = 0;
+
+    for (int i = 0; i < unit->n_efficiencies; i++)
+        n_fitting += is_for(&unit->efficiencies[i], op, kernel);
+    if (n_fitting == 0) return;
+    for (int i = 0; i < unit->n_efficiencies; i++) {
+        const ls_efficiency *e = &unit->efficiencies[i];
+        if (strcmp(e->op, op) == 0 && !is_for(e, op, kernel)) continue;
+        unit->efficiencies[n++] = *e;
+    }
+    unit->n_efficiencies = n;
+}
+
+void ls_hardware_expect_kernels(bool any_order, ls_hardware *h)
+{
+    static const ls_op ops[] = {LS_OP_attention_forward, LS_OP_attention_backward};
+
+    if (!h->use_gpu && !h->is_elsewhere) return;
+    for (int u = 0; u < h->topology->n_units; u++) {
+        ls_unit *unit = &h->topology->units[u];
+        if (unit->kind != LS_UNIT_GPU) continue;
+        for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+            keep_rates(ls_op_describe(ops[i])->name, expect_attention(h, ops[i], any_order), unit);
+    }
 }
 
 ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware)

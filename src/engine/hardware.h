@@ -46,6 +46,13 @@ typedef struct ls_hardware {
 ls_status ls_hardware_open(const char *name, bool to_run, ls_hardware *hardware);
 
 /*
+ * Keep of its topology the rates of those attention kernels of a GPU that a run is expected to use,
+ * if each sequence is one document: cuDNN's where sums may have any order and it is here, or the
+ * machine is not; else those of our own.
+ */
+void ls_hardware_expect_kernels(bool any_order, ls_hardware *hardware);
+
+/*
  * What opens this machine's GPU, the first that CUDA shows, and its ops.  LS_OK;
  * LS_ERR_UNSUPPORTED: this build or this machine's driver has none to compute on, and the text says
  * which.

@@ -101,6 +101,12 @@ static ls_status open_device(const ls_instance_options *options, ls_instance *in
     return opener(&device, &instance->device);
 }
 
+/* Whether the kernel of an op may be another one from call to call. */
+static bool chooses_by_call(const ls_device *device)
+{
+    return ls_device_ops(device)->kernels_ran != NULL;
+}
+
 static ls_status open_parts(const ls_decoder_options *decoder_options,
                             const ls_instance_options *options, ls_instance *instance)
 {
@@ -112,14 +118,16 @@ static ls_status open_parts(const ls_decoder_options *decoder_options,
     LS_TRY(reserve(options, instance));
     for (int kind = 0; kind < LS_CALL_KIND_COUNT; kind++)
         instance->calls[kind] = options->calls[kind] != NULL ? options->calls[kind] : do_nothing;
-    instance->executor = (ls_executor){.plan = &instance->plan,
-                                       .device = instance->device,
-                                       .arenas = instance->bases,
-                                       .calls = instance->calls,
-                                       .stop = options->stop,
-                                       .stop_context = options->stop_context,
-                                       .tickets = instance->tickets,
-                                       .carry_tickets = instance->carry_tickets};
+    instance->executor = (ls_executor){
+        .plan = &instance->plan,
+        .device = instance->device,
+        .arenas = instance->bases,
+        .calls = instance->calls,
+        .stop = options->stop,
+        .stop_context = options->stop_context,
+        .one_document = chooses_by_call(instance->device) ? options->one_document : NULL,
+        .tickets = instance->tickets,
+        .carry_tickets = instance->carry_tickets};
     return LS_OK;
 }
 

@@ -19,6 +19,7 @@ typedef struct ls_instance_options {
     ls_device_call *calls[LS_CALL_KIND_COUNT]; /* see executor.h; NULL: nothing is done */
     ls_stop_query *stop;                       /* may be NULL */
     void *stop_context;
+    ls_document_query *one_document;        /* may be NULL; asked where kernels depend on it */
     const ls_placement *placement;          /* NULL: all in host memory */
     const ls_plan_limits *limits;           /* NULL: only what arenas find when they are opened */
     double in_bytes_per_s, out_bytes_per_s; /* of copies; 0: as fast as they go */

@@ -326,6 +326,7 @@ ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *mo
     bool computes_on_gpu;
 
     LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
+    ls_hardware_expect_kernels(config->fast, &hardware);
     computes_on_gpu = hardware.has_device && !hardware.emulated;
     m.chunk = config->chunk > 0 ? config->chunk : computes_on_gpu ? m.query_block : LS_CHUNK_ROWS;
     if (!options->quiet) ls_run_warnings_print(config, model, &hardware);

@@ -262,6 +262,7 @@ static ls_status build_run(const ls_trainer *t, const ls_run_file_options *optio
     LS_TRY(add_text(
         build, "attention",
         ops->kernel_name(LS_OP_attention_forward, t->config->precision, t->model->head_dim)));
+    if (ops->vendor_note != NULL) LS_TRY(add_text(build, "cudnn", ops->vendor_note()));
     LS_TRY(add_warnings(t, run));
     return add_missing(t, options, run);
 }

@@ -62,6 +62,16 @@ static void fill_memory(ls_run_record *record, ls_step_record *line)
     line->peak_bytes_host = host_bytes_peak(record, line->peak_bytes_nvme > 0);
 }
 
+/* What ran, where that may change from call to call; else what always does. */
+static const char *name_attention(const ls_trainer *t, ls_op op)
+{
+    const ls_ops *ops = ls_device_ops(t->instance.device);
+    const char *ran = ops->kernels_ran != NULL ? ops->kernels_ran(op) : "";
+
+    if (ran[0] != '\0') return ran;
+    return ops->kernel_name(op, t->config->precision, t->model->head_dim);
+}
+
 ls_status ls_run_record_step(ls_run_record *record, const ls_step_result *result,
                              const ls_loss_stats *losses)
 {
@@ -91,7 +101,8 @@ ls_status ls_run_record_step(ls_run_record *record, const ls_step_result *result
             r->copied_bytes[LS_LANE_COPY_IN] + r->copied_bytes[LS_LANE_COMPUTE], /* of batches */
         .bytes_copy_out = r->copied_bytes[LS_LANE_COPY_OUT],
         .kernel_matmul = ops->kernel_name(LS_OP_matmul, dtype, 0),
-        .kernel_attention = ops->kernel_name(LS_OP_attention_forward, dtype, t->model->head_dim),
+        .kernel_attention = name_attention(t, LS_OP_attention_forward),
+        .kernel_attention_backward = name_attention(t, LS_OP_attention_backward),
         .losses = ls_loss_record_fill(&record->step_losses, losses, t->config->position_bins),
     };
 

@@ -433,6 +433,9 @@ static void note_start(training *t)
                      ops->kernel_name(LS_OP_matmul, t->config->precision, 0),
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision,
                                       t->trainer.model->head_dim));
+    if (t->config->fast && ops->vendor_note != NULL)
+        ls_progress_note(&t->progress, "determinism fast: blocks within one document by cudnn %s",
+                         ops->vendor_note());
     if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
 }
 
@@ -505,6 +508,7 @@ ls_status ls_job_train(const ls_run_config *config, const ls_model_config *model
     status = check_stop_after(&t);
     if (status == LS_OK) status = ls_run_folder_check(config->output);
     if (status == LS_OK) status = ls_hardware_open(config->hardware, true, &t.hardware);
+    if (status == LS_OK) ls_hardware_expect_kernels(config->fast, &t.hardware);
     if (status == LS_OK) status = train->dry_run ? dry_run(&t, model) : open_and_run(&t, model);
     close_run(&t);
     pthread_mutex_destroy(&t.mutex);

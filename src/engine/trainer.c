@@ -65,8 +65,7 @@ static ls_status start_step(ls_trainer_job *job)
     return LS_OK;
 }
 
-/* The sequences of a micro-batch; an evaluation's last has fewer. */
-static ls_loader_range batch_range(const ls_trainer_job *job, int64_t micro_batch)
+ls_loader_range ls_trainer_batch_range(const ls_trainer_job *job, int64_t micro_batch)
 {
     const int64_t sequences = job->trainer->instance.decoder.options.sequences;
     const int64_t first = micro_batch * sequences, left = job->sequences_left - first;
@@ -81,7 +80,7 @@ static ls_status fill_batch(void *context, int64_t micro_batch)
     const ls_trainer *t = job->trainer;
     const ls_decoder_options *o = &t->instance.decoder.options;
     const ls_loader_batch batch = batch_tensors(t, micro_batch);
-    const ls_loader_range range = batch_range(job, micro_batch);
+    const ls_loader_range range = ls_trainer_batch_range(job, micro_batch);
 
     if (micro_batch == 0) LS_TRY(start_step(job));
     LS_TRY(ls_loader_fill(job->source, &range, &batch, NULL));
@@ -114,7 +113,7 @@ static ls_status collect_losses(void *context, int64_t micro_batch)
     const ls_trainer *t = job->trainer;
     const ls_decoder_inputs *in = &t->instance.decoder.inputs;
     const int64_t first = ls_decoder_batch_first(&t->instance.decoder, micro_batch);
-    const ls_loader_range range = batch_range(job, micro_batch);
+    const ls_loader_range range = ls_trainer_batch_range(job, micro_batch);
     const float *nll = ls_instance_tensor(&t->instance, in->nll);
     const int32_t *targets = ls_instance_tensor(&t->instance, in->targets);
     const int64_t *positions = ls_instance_tensor(&t->instance, in->positions);
@@ -327,7 +326,8 @@ static ls_status open_parts(ls_trainer *t)
                                               [LS_CALL_SAVE] = save_tensor,
                                               [LS_CALL_SAVE_END] = end_save},
                                     .stop = should_stop,
-                                    .stop_context = t};
+                                    .stop_context = t,
+                                    .one_document = ls_trainer_holds_one_document};
     const ls_decoder_options decoder =
         ls_choices_decoder(t->config, t->model, &t->choices, t->options.train);
 

@@ -163,4 +163,10 @@ double ls_trainer_model_flops(const ls_trainer *trainer, int64_t tokens, double 
 /* TFLOP of a step as ALST counts: recompute included, attention as if not causal. */
 double ls_trainer_alst_flops(const ls_trainer *trainer, int64_t tokens);
 
+/* The sequences of a micro-batch; an evaluation's last has fewer. */
+ls_loader_range ls_trainer_batch_range(const ls_trainer_job *job, int64_t micro_batch);
+
+/* An ls_document_query of a job.  Reads nothing from disk. */
+bool ls_trainer_holds_one_document(void *job, int64_t last_row, int64_t first_key);
+
 #endif

@@ -81,6 +81,7 @@ typedef struct ls_decoder_options {
     int64_t key_block;          /* keys per attention call; 0: all that a block needs */
     int64_t loss_rows;          /* rows of a logits tile */
     int64_t window;             /* sliding window; 0: none */
+    bool any_order;             /* kernels may add in an order that changes from call to call */
     bool train;                 /* build segment step, gradients and states */
     bool save_o, save_qkv;      /* of every layer; x always, or of every x_stride-th */
     int64_t x_stride;           /* 0: 1 */

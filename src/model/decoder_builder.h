@@ -129,7 +129,8 @@ double count_pairs(const builder *b, token_range block, token_range part);
     .N = (block).n, .M = (part).n, .H = (b)->o->shape.H, .G = (b)->o->shape.G,                     \
     .K = (b)->o->shape.K, .q_start = (block).first, .k_start = (part).first,                       \
     .window = (b)->o->window, .scale = 1.0f / sqrtf((float)(b)->o->shape.K),                       \
-    .accumulate = (part).first > (keys).first, .dtype = (b)->o->dtype
+    .accumulate = (part).first > (keys).first, .any_order = (b)->o->any_order,                     \
+    .dtype = (b)->o->dtype
 
 /* Queries or keys of a layer: their parameters, and the chunk tensors of a norm on each head. */
 typedef struct head_group {

@@ -74,10 +74,14 @@ static const char *const rate_ops[LS_RATE_COUNT] = {
 static ls_rate_curve read_curve(const ls_unit *unit, ls_rate rate, double peak)
 {
     ls_rate_curve curve = {.n = 0};
+    const char *kernel = NULL; /* of several the first that is listed */
 
     for (int e = 0; e < unit->n_efficiencies; e++) {
         const ls_efficiency *efficiency = &unit->efficiencies[e];
-        if (strcmp(efficiency->op, rate_ops[rate]) == 0 && ls_known(efficiency->fraction))
+        if (strcmp(efficiency->op, rate_ops[rate]) != 0 || !ls_known(efficiency->fraction))
+            continue;
+        if (kernel == NULL) kernel = efficiency->kernel;
+        if (strcmp(efficiency->kernel, kernel) == 0)
             add_point(&curve, fmax(parse_size(efficiency->shape), 1.0),
                       peak * efficiency->fraction.value);
     }

@@ -277,6 +277,7 @@ static void put_step(ls_record *r, const ls_step_record *s)
     open_inner(r, "kernels", '{');
     add_text(r, "matmul", s->kernel_matmul);
     add_text(r, "attention", s->kernel_attention);
+    add_text(r, "attention_backward", s->kernel_attention_backward);
     put(r, "}");
     add_bins(r, "loss_by_position", s->losses.by_position, s->losses.n_positions);
     add_bins(r, "loss_by_distance", s->losses.by_distance, s->losses.n_distances);

@@ -72,7 +72,7 @@ typedef struct ls_step_record {
                                                largest at the end of a step, no mapped file's */
     uint64_t peak_bytes_nvme;               /* the file that the plan reserves; 0: null */
     ls_record_energy energy;
-    const char *kernel_matmul, *kernel_attention;
+    const char *kernel_matmul, *kernel_attention, *kernel_attention_backward;
     ls_record_losses losses;
 } ls_step_record;
 

@@ -27,6 +27,7 @@ typedef struct bench {
     ls_device *device;
     char *memory, *host;
     uint64_t bytes, noise_bytes; /* of device memory; of host memory that holds noise */
+    uint64_t link_bytes;         /* half of host memory */
 } bench;
 
 static void check(ls_status status)
@@ -140,16 +141,38 @@ static void fill_with_noise(const bench *b, uint64_t bytes)
     sync_lanes(b);
 }
 
-static void print_attention(const bench *b, ls_op op, const ls_op_args *args, const char *kernel)
+/* By the kernel that took the calls, whichever was meant to. */
+static void print_attention(const bench *b, ls_op op, const ls_op_args *args)
 {
     char what[64], shape[64];
+    (void)ls_cuda_attention_kernels_ran(op);
+    const double seconds = time_op(b, op, args);
+    const char *kernel = ls_cuda_attention_kernels_ran(op);
     const ls_attention_forward_args *a = &args->attention_forward;
     const int64_t N = op == LS_OP_attention_forward ? a->N : args->attention_backward.N;
     const int64_t M = op == LS_OP_attention_forward ? a->M : args->attention_backward.M;
     snprintf(what, sizeof what, "%s %s", ls_op_describe(op)->name, kernel);
     snprintf(shape, sizeof shape, "S %lld N %lld", (long long)M, (long long)N);
-    print_rate(what, shape, time_op(b, op, args), ls_op_flops(op, args, 0.0),
+    print_rate(what, shape, seconds, ls_op_flops(op, args, 0.0),
                strcmp(kernel, "plain") == 0 ? FP32_FLOPS : BF16_FLOPS);
+}
+
+/* Whether two calls of forward leave the same bits in o. */
+static void print_repeats(const bench *b, const ls_op_args *args, uint64_t bytes)
+{
+    char *const first = b->host, *const second = b->host + bytes;
+
+    if (2 * bytes > 2 * b->link_bytes) return;
+    for (int run = 0; run < 2; run++) {
+        check(ls_device_submit_op(b->device, COMPUTE, 0, LS_OP_attention_forward, args));
+        sync_lanes(b);
+        check(ls_device_submit_copy(b->device, OUT, 0, run == 0 ? first : second,
+                                    args->attention_forward.o, bytes));
+        sync_lanes(b);
+    }
+    printf("{\"what\": \"cudnn forward, two runs\", \"S\": %lld, \"equal\": %s}\n",
+           (long long)args->attention_forward.M,
+           memcmp(first, second, bytes) == 0 ? "true" : "false");
 }
 
 /* The last N of S tokens against all of them: heads of Qwen2.5-7B, 28 and 4 of keys, 128 wide.
@@ -165,21 +188,42 @@ static void bench_attention(const bench *b, const char *kernel, int64_t S, int64
     float *lse = take(&at, 4 * N * H), *delta = take(&at, 4 * N * H);
     int64_t *doc_start = take(&at, 8 * N);
     const ls_op_args zero = {.zero = {lse, at - (char *)lse}};
+    const bool promised = strcmp(kernel, "cudnn") == 0;
 #define FIELDS                                                                                     \
     .q = q, .k = k, .v = v, .doc_start = doc_start, .N = N, .M = S, .H = H, .G = G, .K = K,        \
-    .q_start = S - N, .scale = 0.088f, .dtype = LS_DTYPE_BF16
-    const ls_op_args forward = {
+    .q_start = S - N, .scale = 0.088f, .one_document = promised, .any_order = promised,            \
+    .dtype = LS_DTYPE_BF16
+    ls_op_args forward = {
         .attention_forward = {FIELDS, .o = take(&at, 2 * rows), .lse = lse, .last = 1}};
-    const ls_op_args backward = {.attention_backward = {FIELDS, .d_o = d_o, .lse = lse,
-                                                        .delta = delta, .dq = take(&at, 4 * rows),
-                                                        .dk = take(&at, 4 * keys),
-                                                        .dv = take(&at, 4 * keys)}};
+    ls_op_args backward = {.attention_backward = {FIELDS, .d_o = d_o, .lse = lse, .delta = delta,
+                                                  .dq = take(&at, 4 * rows),
+                                                  .dk = take(&at, 4 * keys),
+                                                  .dv = take(&at, 4 * keys)}};
 #undef FIELDS
+    const ls_ops *ops = ls_device_ops(b->device);
+    forward.attention_forward.workspace = backward.attention_backward.workspace = at;
+    at += ops->workspace_bytes(LS_OP_attention_backward, &backward);
+    if ((uint64_t)(at - b->memory) > b->bytes) {
+        printf("{\"what\": \"attention %s\", \"shape\": \"S %lld N %lld\", \"skipped\": \"no "
+               "room\"}\n",
+               kernel, (long long)S, (long long)N);
+        return;
+    }
     fill_with_noise(b, noise);
     check(ls_device_submit_op(b->device, COMPUTE, 0, LS_OP_zero, &zero));
     sync_lanes(b);
-    print_attention(b, LS_OP_attention_forward, &forward, kernel);
-    print_attention(b, LS_OP_attention_backward, &backward, kernel);
+    print_attention(b, LS_OP_attention_forward, &forward);
+    print_attention(b, LS_OP_attention_backward, &backward);
+    if (promised) print_repeats(b, &forward, 2 * (uint64_t)rows);
+}
+
+/* Whether cuDNN is here; if not, a line says why. */
+static bool has_vendor(const bench *b)
+{
+    const char *note = ls_device_ops(b->device)->vendor_note();
+
+    printf("{\"what\": \"cudnn\", \"version\": \"%s\"}\n", note);
+    return strncmp(note, "none", 4) != 0;
 }
 
 /* Every kernel there is, at several lengths; the slow one with fewer rows. */
@@ -188,9 +232,10 @@ static void bench_attentions(const bench *b, bool full)
     const ls_cuda_attention_variant *variant;
     for (int n = 0; (variant = ls_cuda_attention_variant_at(n)) != NULL; n++) {
         const int64_t rows = strcmp(variant->name, "plain") == 0 ? 1024 : 8192;
+        if (strcmp(variant->name, "cudnn") == 0 && !has_vendor(b)) continue;
         ls_cuda_attention_force(n);
-        for (int64_t S = full ? 8192 : 64; S <= (full ? 131072 : 128); S *= full ? 4 : 2)
-            bench_attention(b, variant->name, S, full ? rows : 32, full);
+        for (int64_t S = full ? 8192 : 128; S <= (full ? 131072 : 256); S *= full ? 4 : 2)
+            bench_attention(b, variant->name, S, full ? rows : S / 2, full);
     }
     ls_cuda_attention_force(-1);
 }
@@ -235,6 +280,7 @@ int main(int argc, char **argv)
     check(ls_device_reserve(b.device, b.bytes, &memory));
     b.memory = memory;
     b.host = calloc(2, link_bytes);
+    b.link_bytes = link_bytes;
     b.noise_bytes = link_bytes < NOISE_BYTES_MAX ? link_bytes : NOISE_BYTES_MAX;
     if (b.host == NULL) return 1;
     check(ls_device_attach(b.device, b.host, 2 * link_bytes));

@@ -39,6 +39,19 @@ void ls_emulation_memory(uint64_t bytes);
 /* The most elements that a matrix of cuBLASLt may have; INT32_MAX at first. */
 void ls_emulation_matrix_elements(int64_t n);
 
+/* The emulated cuDNN; none at first. */
+typedef struct ls_emulated_cudnn {
+    int32_t version;     /* as 91900 for 9.19.0; 0: there is none */
+    uint64_t more_bytes; /* of workspace than real engines want */
+    bool run_fails;      /* every run is refused */
+} ls_emulated_cudnn;
+
+void ls_emulation_cudnn(const ls_emulated_cudnn *cudnn);
+
+/* Graphs built since then, and those not yet freed. */
+int64_t ls_emulation_cudnn_graphs(void);
+int64_t ls_emulation_cudnn_graphs_alive(void);
+
 typedef struct ls_emulation_counts {
     uint64_t launches, copies, matmuls, event_waits, value_waits, allocations;
     uint64_t overtakings; /* work that ran before work submitted earlier to another stream */

@@ -16,6 +16,8 @@ DEVICE = "src/device/device_cuda.c"
 ATTENTION, SHARED = OPS + "attention.cuh", OPS + "attention_tensor.cuh"
 FORWARD, BACKWARD = OPS + "attention_tensor_forward.cu", OPS + "attention_tensor_backward.cu"
 TENSOR = OPS + "tensor.cuh"
+PIECES, VENDOR = OPS + "attention_pieces.cu", OPS + "attention_vendor.c"
+SCRATCH = "kernels/vendor_scratch.c"
 
 # name, file, which occurrence, what, what instead, tests that must see it; or None and a list of
 # pairs (what, what instead), which are one mutation
@@ -107,6 +109,36 @@ MUTATIONS = [
      ["attention_backward"]),
     ("delta of another row", BACKWARD, 0, "row_delta = delta[row]", "row_delta = delta[row ^ 1]",
      ["attention_backward"]),
+    ("turned tile without its barrier", PIECES, 0, "__syncthreads();", ";", ["attention_vendor"]),
+    ("turned tile, rows for columns", PIECES, 0, "y[column * rows + row]", "y[row * rows + column]",
+     ["attention_vendor"]),
+    ("lse written before all have read it", PIECES, 0, "__syncwarp(); /* every", "/* every",
+     ["attention_vendor"]),
+    ("shares of a merge", PIECES, 0, "return {a / sum, b / sum,", "return {b / sum, a / sum,",
+     ["attention_vendor"]),
+    ("first of a merge reads the one before", PIECES, 0, "c.accumulate ? c.lse[row] : -INFINITY",
+     "c.lse[row]", ["attention_vendor"]),
+    ("stand-in without its norm", PIECES, 0, "/ norm : 0.0", ": 0.0", ["attention_vendor"]),
+    ("stand-in of a row without gradients", PIECES, 0, "norm > 0.0 ?", "true ?", ["attention_vendor"]),
+    ("library's mask, one key late", SCRATCH, 0, "b->q_start + b->N - b->k_start;",
+     "b->q_start + b->N - b->k_start + 1;", ["attention_vendor"]),
+    ("library's window, one key short", SCRATCH, 0, "b->window < seen", "b->window < seen + 1",
+     ["attention_vendor"]),
+    ("past that is not", SCRATCH, 0, "b->k_start + b->M <= b->q_start + 1", "true", ["attention_vendor"]),
+    ("rows that see nothing", SCRATCH, 0, "b->q_start < b->k_start) return false",
+     "b->N < 0) return false", ["attention_vendor"]),
+    ("full heads not counted", SCRATCH, 0, "s->G < s->H ?", "false ?", ["attention_vendor"]),
+    ("documents not asked for", VENDOR, 0, "return one_document && is_aligned", "return is_aligned",
+     ["attention_vendor"]),
+    ("order not asked for", VENDOR, 0, "!any_order && (backward || forward_repeats[0] == 0)", "false && any_order", ["attention_vendor"]),
+    ("faults of a version", VENDOR, 0, "version < faults[i].fixed", "version > faults[i].fixed",
+     ["attention_vendor"]),
+    ("dk written, not added", VENDOR, 0, "operands.dk, n_keys, 1", "operands.dk, n_keys, 0",
+     ["attention_vendor"]),
+    ("dq written, not added", VENDOR, 0, "n_queries, args->accumulate", "n_queries, 0",
+     ["attention_vendor"]),
+    ("graph of another shape", VENDOR, 0, "memcmp(&vendor.graphs[i].shape, shape, sizeof *shape) == 0",
+     "vendor.graphs[i].shape.backward == shape->backward", ["attention_vendor"]),
     ("alignment promised", OPS + "matmul_cublaslt.c", 0, "(uintptr_t)at % bytes", "(uintptr_t)at % 2", ["matmul"]),
     ("leading dimension", OPS + "matmul_cublaslt.c", 0, "args->trans_a ? args->M : args->K,",
      "args->K,", ["matmul"]),

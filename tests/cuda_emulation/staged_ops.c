@@ -78,7 +78,8 @@ static void find_sizes(ls_op op, const ls_op_args *args, uint64_t sizes[LS_OPERA
         const uint64_t rows = (uint64_t)(q->N * q->H), keys = (uint64_t)(q->M * q->G * q->K);
         SIZES(q->last ? BYTES(rows * (uint64_t)q->K, q->dtype) : 0, F32(rows),
               F32(rows * (uint64_t)q->K), BYTES(rows * (uint64_t)q->K, q->dtype),
-              BYTES(keys, q->dtype), BYTES(keys, q->dtype), I64(q->N), 0);
+              BYTES(keys, q->dtype), BYTES(keys, q->dtype), I64(q->N),
+              ls_ops_cuda.workspace_bytes(op, args));
         CASE(attention_delta)
         const ls_attention_delta_args *d = a.attention_delta;
         SIZES(F32(d->N * d->H), BYTES(d->N * d->H * d->K, d->dtype),
@@ -88,7 +89,7 @@ static void find_sizes(ls_op op, const ls_op_args *args, uint64_t sizes[LS_OPERA
         const uint64_t n_q = (uint64_t)(w->N * w->H * w->K), n_k = (uint64_t)(w->M * w->G * w->K);
         SIZES(F32(n_q), F32(n_k), F32(n_k), BYTES(n_q, w->dtype), BYTES(n_k, w->dtype),
               BYTES(n_k, w->dtype), BYTES(n_q, w->dtype), F32(w->N * w->H), F32(w->N * w->H),
-              I64(w->N), 0);
+              I64(w->N), ls_ops_cuda.workspace_bytes(op, args));
         CASE(swiglu_forward)
         const uint64_t forward = T(swiglu_forward, a.swiglu_forward->n);
         SIZES(forward, forward, forward);
