@@ -115,6 +115,10 @@ static void test_document(void **state)
                                           "tflops_alst",
                                           "lane_busy_s",
                                           "energy_j",
+                                          "watts_average",
+                                          "watts_peak",
+                                          "kwh_per_million_tokens",
+                                          "capped_s",
                                           "choices.ring_slots",
                                           "choices.threads.copy"};
     cJSON *json = parse(RUN(0, "plan", "run.yaml", "--json")->out);
@@ -142,6 +146,7 @@ static void test_document(void **state)
     assert_text(json, "choices.accumulate_order", "sequence");
     assert_number(json, "choices.threads.optimizer", 2);
     assert_says(get(json, "time_unknown")->valuestring, "is not known");
+    assert_says(get(json, "energy_unknown")->valuestring, "is not known");
     cJSON_Delete(json);
 
     json = parse(RUN(0, "plan", "run.yaml", "--json", "--set", "sequence.window=10")->out);
@@ -166,9 +171,18 @@ static void test_document_of_times(void **state)
     assert_true(number(json, "lane_busy_s.compute") <= step_s);
     assert_true(number(json, "lane_busy_s.host") > 0);
     assert_true(cJSON_IsNull(get(json, "time_unknown")));
+    const double joules = number(json, "energy_j.total");
+    assert_close(joules, number(json, "energy_j.gpu") + number(json, "energy_j.cpu"));
+    assert_true(joules >= (75 + 55) * step_s && number(json, "watts_peak") <= 1000);
+    assert_close(number(json, "watts_average"), joules / step_s);
+    assert_close(number(json, "kwh_per_million_tokens"), joules / 3.6e6 / 128e-6);
+    assert_number(json, "capped_s", 0);
+    assert_true(cJSON_IsNull(get(json, "energy_unknown")));
     cJSON_Delete(json);
     assert_says(RUN(0, "plan", "run.yaml", "--hardware", "gh200-96gb-480gb")->out,
                 "s per step (simulated)");
+    assert_says(RUN(0, "plan", "run.yaml", "--hardware", "gh200-96gb-480gb")->out,
+                "kWh per million tokens");
     assert_says(RUN(0, "plan", "run.yaml")->out, "time: not known: cpu0: bf16_flops_per_s");
 }
 

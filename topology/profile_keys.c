@@ -37,6 +37,7 @@ static const ls_profile_key unit_keys[] = {
     {"cores", LS_PROFILE_REAL, 1e6, offsetof(ls_unit, cores)},
     {"bf16_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, bf16_flops_per_s)},
     {"fp32_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, fp32_flops_per_s)},
+    {"power_cap_watts", LS_PROFILE_REAL, 1e5, offsetof(ls_unit, power_cap_watts)},
 };
 const ls_profile_keys ls_profile_unit_keys = TABLE(unit_keys);
 

@@ -196,6 +196,7 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
     const ls_unit *cpu = ls_topology_find_unit(machine, LS_UNIT_CPU);
     const ls_unit *unit = has_device ? ls_topology_find_unit(machine, LS_UNIT_GPU) : cpu;
 
+    model.power = ls_power_model_make(machine, has_device);
     for (int r = 0; r < LS_RESOURCE_COUNT; r++) model.bytes_per_s[r] = INFINITY;
     if (unit == NULL) {
         miss(&model, has_device ? "gpu" : "cpu", "the unit that computes");
@@ -301,6 +302,7 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
     const double host = work->place_bytes[LS_PLACE_HOST];
     ls_step_cost cost = {.seconds = arithmetic_seconds(m, work)};
 
+    cost.arithmetic_s = cost.seconds;
     take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
     take_host_memory(m, work, &cost);
     if (m->has_device && host > 0) {

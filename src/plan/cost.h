@@ -21,6 +21,7 @@
 #define LS_COST_H
 
 #include "plan.h"
+#include "power_model.h"
 #include "topology.h"
 
 /* What several lanes may want at once. */
@@ -67,6 +68,7 @@ typedef struct ls_cost_model {
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
     bool has_device, knows_nvme;
+    ls_power_model power;                /* may be incomplete: then no cap slows anything */
     char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the model is complete */
 } ls_cost_model;
 
@@ -97,6 +99,7 @@ void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access,
 /* What one step costs when it runs alone. */
 typedef struct ls_step_cost {
     double seconds;                  /* latency included */
+    double arithmetic_s;             /* of them; 0 of what does little per byte */
     double bytes[LS_RESOURCE_COUNT]; /* that pass each resource */
 } ls_step_cost;
 
