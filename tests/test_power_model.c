@@ -240,6 +240,13 @@ static void test_energy_by_hand(void **state)
     assert_near(s.capped_s, s.step_s);
     assert_near(s.watts_peak, 75);
 
+    h.steps[0].flops = 0; /* 4 s of bytes: of 50 W 45 - 25 - 10 while the CPU works, then 30 */
+    h.operands[0].span.bytes = 2000;
+    machine->system.power_caps[0].watts = figure(45);
+    model = make_model(machine);
+    assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
+    assert_near(s.step_s, 2 + (4 - 2 * 0.2) / 0.6);
+
     machine->units[0].n_power_states = 0; /* nothing known: no energy, and no cap slows */
     model = make_model(machine);
     assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
