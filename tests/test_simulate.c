@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "placement_test.h"
 #include "plan_test.h"
 #include "simulate.h"
@@ -526,6 +527,72 @@ static void test_laws(void **state)
         }
 }
 
+/* ---- when forward starts --------------------------------------------------------------------- */
+
+typedef struct moments {
+    const ls_plan *plan;
+    double forward_s, updated_s; /* of the second step's first op; of the first's last update */
+} moments;
+
+static void note_moment(void *context, int64_t index, int repetition, double start_s, double end_s)
+{
+    moments *m = context;
+    const ls_step *step = &m->plan->steps[index];
+
+    if (repetition == 0 && step->op == LS_OP_adamw && step->kind == LS_CALL_OP)
+        m->updated_s = end_s;
+    if (repetition == 1 && step->lane == LS_LANE_COMPUTE && m->forward_s == 0)
+        m->forward_s = start_s;
+}
+
+/* Forward starts before the last update, or with serial updates after it. */
+static void test_serial_updates(void **state)
+{
+    const ls_decoder_options options = grouped_options();
+    ls_topology *machine = make_machine();
+    const ls_cost_model model = make_model(machine);
+
+    (void)state;
+    for (int serial = 0; serial < 2; serial++) {
+        ls_placement placement = place_weights(LS_MODE_RESIDENT, true);
+        ls_decoder decoder;
+        ls_plan plan;
+        ls_simulation s;
+        placement.serial_updates = serial != 0;
+        build_placed_plan(&options, &placement, &decoder, &plan);
+        assert_ok(ls_plan_check(&plan, NULL));
+        moments m = {.plan = &plan};
+        assert_ok(ls_simulate(&plan, &model, note_moment, &m, &s));
+        assert_true(m.updated_s > 0 && m.forward_s > 0);
+        assert_int_equal(m.forward_s >= m.updated_s, serial);
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
+    }
+    free(machine);
+}
+
+/* ---- what ops touch -------------------------------------------------------------------------- */
+
+/* Rows of a table that are looked up: no more than there are tokens, nor than the table has. */
+static void test_touched_bytes(void **state)
+{
+    const ls_step rope = {.kind = LS_CALL_OP, .op = LS_OP_rope};
+    const ls_step forward = {.kind = LS_CALL_OP, .op = LS_OP_embedding_forward};
+    const ls_step backward = {.kind = LS_CALL_OP, .op = LS_OP_embedding_backward};
+    const ls_op_args positions = {.rope = {.N = 10, .K = 8}};
+    const ls_op_args rows = {.embedding_forward = {.N = 10, .D = 8, .dtype = LS_DTYPE_BF16}};
+    const ls_op_args sums = {.embedding_backward = {.N = 10, .D = 8, .dtype = LS_DTYPE_BF16}};
+
+    (void)state;
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 2, 1e6), 10 * 8 * 4);
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 2, 64), 64);
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 1, 1e6), 1e6);
+    assert_near(ls_cost_touched_bytes(&forward, &rows, 1, 1e6), 10 * 8 * 2);
+    assert_near(ls_cost_touched_bytes(&forward, &rows, 0, 1e6), 1e6);
+    assert_near(ls_cost_touched_bytes(&backward, &sums, 0, 1e6), 10 * 8 * 4);
+    assert_near(ls_cost_touched_bytes(&backward, &sums, 1, 1e6), 1e6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +605,8 @@ int main(void)
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_host_memory_shared),
         cmocka_unit_test(test_laws),
+        cmocka_unit_test(test_serial_updates),
+        cmocka_unit_test(test_touched_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

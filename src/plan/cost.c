@@ -337,6 +337,23 @@ ls_step_cost ls_cost_of_work(const ls_cost_model *m, const ls_step_work *work)
     return cost_of_host_work(m, work);
 }
 
+double ls_cost_touched_bytes(const ls_step *step, const ls_op_args *args, int32_t operand,
+                             double bytes)
+{
+    const ls_embedding_forward_args *forward = &args->embedding_forward;
+    const ls_embedding_backward_args *backward = &args->embedding_backward;
+
+    if (step->kind != LS_CALL_OP) return bytes;
+    if (step->op == LS_OP_embedding_forward && operand == 1)
+        return fmin(bytes,
+                    (double)(forward->N * forward->D) * (double)ls_dtype_bytes(forward->dtype));
+    if (step->op == LS_OP_embedding_backward && operand == 0)
+        return fmin(bytes, (double)(backward->N * backward->D) * sizeof(float));
+    if (step->op == LS_OP_rope && operand == 2)
+        return fmin(bytes, (double)(args->rope.N * args->rope.K) * sizeof(float));
+    return bytes;
+}
+
 void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes)
 {
     work->place_bytes[place] += bytes * (access == LS_ACCESS_READ_WRITE ? 2 : 1);
@@ -352,7 +369,7 @@ ls_step_cost ls_cost_of(const ls_cost_model *m, const ls_plan *plan, int64_t ind
         const ls_step_operand *operand = &plan->operands[step->first_operand + o];
         if (operand->span.arena < 0) continue;
         ls_step_work_add(&work, plan->arenas[operand->span.arena].place, operand->access,
-                         (double)operand->span.bytes);
+                         ls_cost_touched_bytes(step, work.args, o, (double)operand->span.bytes));
     }
     return ls_cost_of_work(m, &work);
 }

@@ -93,6 +93,11 @@ typedef struct ls_step_work {
     double nvme_written;                /* those of nvme that it writes */
 } ls_step_work;
 
+/* Bytes that an op touches of an operand that is given whole: rows of the embedding, and positions
+ * of the RoPE table, are looked up; no more than there are tokens. */
+double ls_cost_touched_bytes(const ls_step *step, const ls_op_args *args, int32_t operand,
+                             double bytes);
+
 /* An operand more. */
 void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes);
 
