@@ -527,6 +527,71 @@ static void test_laws(void **state)
         }
 }
 
+/* ---- a CPU --------------------------------------------------------------------------------- */
+
+/* Two cores, which ops and updates want whole; memory of 100 bytes/s, swiglu of 10 at 20. */
+static ls_cost_model make_cpu_model(void)
+{
+    ls_topology *machine = make_machine();
+    ls_unit *cpu = &machine->units[1];
+
+    cpu->cores = figure(2);
+    cpu->bf16_flops_per_s = figure(1000);
+    add_efficiency(cpu, "matmul", "large", 0.5);
+    add_efficiency(cpu, "attention_forward", "causal-1k", 0.1);
+    add_efficiency(cpu, "attention_backward", "causal-1k", 0.1);
+    cpu->efficiencies[cpu->n_efficiencies] = (ls_efficiency){.op = "swiglu_forward"};
+    cpu->efficiencies[cpu->n_efficiencies++].bytes_per_s = figure(20);
+    cpu->efficiencies[cpu->n_efficiencies] = (ls_efficiency){.op = "adamw"};
+    cpu->efficiencies[cpu->n_efficiencies++].bytes_per_s = figure(400);
+    ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
+    model.launch_latency_s = 0;
+    free(machine);
+    assert_string_equal(model.why_unknown, "");
+    return model;
+}
+
+/* The rate that was measured of an op stands, slower than memory or, in caches, faster. */
+static void test_measured_rates(void **state)
+{
+    const ls_cost_model model = make_cpu_model();
+    hand_plan h;
+
+    (void)state;
+    start(&h);
+    touch(&h, add(&h, LS_LANE_COMPUTE, LS_CALL_OP, LS_OP_swiglu_forward, -1), HOST_ARENA, 100);
+    ls_step_cost cost = ls_cost_of(&model, &h.plan, 0);
+    assert_near(cost.seconds, 5);
+    assert_near(cost.bytes[LS_RESOURCE_HOST], 100);
+    add_update(&h, 400, -1);
+    cost = ls_cost_of(&model, &h.plan, 1);
+    assert_near(cost.seconds, 1);
+    assert_near(cost.bytes[LS_RESOURCE_HOST], 100); /* no more than memory gives in that time */
+}
+
+/* Both lanes want both cores: each goes half as fast.  A copy that a throttle slows wants little.
+ */
+static void test_cores_shared(void **state)
+{
+    const ls_cost_model model = make_cpu_model();
+    ls_simulation s;
+    hand_plan h;
+
+    (void)state;
+    start(&h);
+    add_matmul(&h, 1000, 10, -1); /* 2 s alone */
+    add_update(&h, 1200, -1);     /* 3 s alone; of memory 100 bytes/s, all there is */
+    wait_for_step_before(&h, 0, 1);
+    assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
+    assert_near(s.first_s, 5);
+    assert_near(s.lower_bound_s, 5);
+    assert_string_equal(s.bound_by, "cores");
+    start(&h);
+    add_copy(&h, LS_LANE_COPY_IN, 100, -1); /* 2 s behind its link; twice 100 bytes by one core */
+    const ls_step_cost cost = ls_cost_of(&model, &h.plan, 0);
+    assert_true(cost.bytes[LS_RESOURCE_CORES] <= cost.seconds);
+}
+
 /* ---- when forward starts --------------------------------------------------------------------- */
 
 typedef struct moments {
@@ -605,6 +670,8 @@ int main(void)
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_host_memory_shared),
         cmocka_unit_test(test_laws),
+        cmocka_unit_test(test_measured_rates),
+        cmocka_unit_test(test_cores_shared),
         cmocka_unit_test(test_serial_updates),
         cmocka_unit_test(test_touched_bytes),
     };

@@ -174,6 +174,8 @@ static ls_status add_curves(const ls_unit *unit, cJSON *object)
         LS_TRY(ls_json_add(entry, "op", cJSON_CreateString(efficiency->op)));
         LS_TRY(ls_json_add(entry, "shape", cJSON_CreateString(efficiency->shape)));
         LS_TRY(add_fact(entry, "fraction", number(efficiency->fraction), efficiency->fraction));
+        LS_TRY(add_fact(entry, "bytes_per_s", number(efficiency->bytes_per_s),
+                        efficiency->bytes_per_s));
     }
     for (int p = 0; p < unit->n_power_states; p++) {
         const ls_power_state *state = &unit->power_states[p];

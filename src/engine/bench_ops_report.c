@@ -121,6 +121,19 @@ static bool is_listed(const ls_unit *unit, const char *op, const char *shape)
     return false;
 }
 
+/* Ops that have no rate by FLOPs: bytes of their operands. */
+static void fill_bytes(const ls_bench_ops *bench, ls_unit *unit)
+{
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        if (row->size != 0 || row->dtype != LS_DTYPE_BF16) continue;
+        ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
+        *e = (ls_efficiency){.bytes_per_s = measured(row->bytes / row->seconds.median)};
+        snprintf(e->op, sizeof e->op, "%s", ls_op_describe(row->op)->name);
+        snprintf(e->shape, sizeof e->shape, "%s", row->shape);
+    }
+}
+
 void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
 {
     unit->bf16_flops_per_s = measured(best_rate(bench, LS_DTYPE_BF16));
@@ -134,10 +147,12 @@ void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
                  row->size);
         if (row->size == 0 || is_listed(unit, name, shape)) continue;
         ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
+        *e = (ls_efficiency){.fraction = {.value = 0}};
         snprintf(e->op, sizeof e->op, "%s", name);
         snprintf(e->shape, sizeof e->shape, "%s", shape);
         e->fraction = measured(rate_at(bench, row->op, row->size) / unit->bf16_flops_per_s.value);
     }
+    fill_bytes(bench, unit);
 }
 
 static ls_unit *find_unit(ls_topology *t, ls_unit_kind kind)

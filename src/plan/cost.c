@@ -14,8 +14,9 @@
 
 const char *ls_resource_name(ls_resource resource)
 {
-    static const char *const names[LS_RESOURCE_COUNT] = {
-        "hbm", "host", "link_in", "link_out", "link", "nvme_in", "nvme_out", "nvme", "disk"};
+    static const char *const names[LS_RESOURCE_COUNT] = {"hbm",  "host",    "link_in",  "link_out",
+                                                         "link", "nvme_in", "nvme_out", "nvme",
+                                                         "disk", "cores"};
     assert(resource >= 0 && resource < LS_RESOURCE_COUNT);
     return names[resource];
 }
@@ -110,6 +111,17 @@ static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model
         char what[64];
         snprintf(what, sizeof what, "efficiency of %s", rate_ops[rate]);
         if (model->rates[rate].n == 0) miss(model, unit->name, what);
+    }
+}
+
+/* Ops that bytes bound, by their name. */
+static void read_op_rates(const ls_unit *unit, ls_cost_model *model)
+{
+    for (int e = 0; e < unit->n_efficiencies; e++) {
+        const ls_efficiency *efficiency = &unit->efficiencies[e];
+        for (int op = 0; op < LS_OP_COUNT && ls_known(efficiency->bytes_per_s); op++)
+            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) == 0)
+                model->op_bytes_per_s[op] = efficiency->bytes_per_s.value;
     }
 }
 
@@ -208,6 +220,9 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
         miss(&model, host != NULL ? host->name : "host", "read_bytes_per_s");
         return model;
     }
+    read_op_rates(unit, &model);
+    if (!has_device && ls_known(cpu->cores))
+        model.bytes_per_s[LS_RESOURCE_CORES] = cpu->cores.value;
     model.host_lane_bytes_per_s = host->read_bytes_per_s.value;
     model.bytes_per_s[LS_RESOURCE_HOST] = host->read_bytes_per_s.value;
     if (has_device)
@@ -293,8 +308,31 @@ static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_step_work *wor
     take_host_memory(m, work, &cost);
     take(m, lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes, &cost);
     take(m, LS_RESOURCE_LINK, bytes, &cost);
+    if (isfinite(m->bytes_per_s[LS_RESOURCE_CORES]))
+        cost.bytes[LS_RESOURCE_CORES] = fmin(
+            2 * bytes * m->bytes_per_s[LS_RESOURCE_CORES] / m->host_lane_bytes_per_s, cost.seconds);
     cost.seconds += m->copy_latency_s + m->launch_latency_s;
     return cost;
+}
+
+/* All cores for as long as it takes alone. */
+static void take_cores(const ls_cost_model *m, ls_step_cost *cost)
+{
+    const double cores = m->bytes_per_s[LS_RESOURCE_CORES];
+    if (isfinite(cores)) cost->bytes[LS_RESOURCE_CORES] = cores * cost->seconds;
+}
+
+/* An op whose rate was measured: caches may serve it faster than memory would, and it takes of
+ * memory no more than there is. */
+static bool take_measured(const ls_cost_model *m, const ls_step_work *work, ls_step_cost *cost)
+{
+    const double rate = work->step->kind == LS_CALL_OP ? m->op_bytes_per_s[work->step->op] : 0;
+    const double bytes = work->place_bytes[LS_PLACE_HBM] + work->place_bytes[LS_PLACE_HOST];
+
+    if (rate == 0 || m->has_device || work->place_bytes[LS_PLACE_NVME] > 0) return false;
+    cost->seconds = fmax(cost->seconds, bytes / rate);
+    cost->bytes[LS_RESOURCE_HOST] = fmin(bytes, cost->seconds * m->bytes_per_s[LS_RESOURCE_HOST]);
+    return true;
 }
 
 static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
@@ -303,12 +341,15 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
     ls_step_cost cost = {.seconds = arithmetic_seconds(m, work)};
 
     cost.arithmetic_s = cost.seconds;
-    take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
-    take_host_memory(m, work, &cost);
+    if (!take_measured(m, work, &cost)) {
+        take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
+        take_host_memory(m, work, &cost);
+    }
     if (m->has_device && host > 0) {
         take(m, LS_RESOURCE_LINK_IN, host, &cost);
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
     }
+    take_cores(m, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
 }
@@ -318,11 +359,15 @@ static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_step_work
 {
     const ls_lane lane = work->step->lane;
     const double bytes = work->place_bytes[LS_PLACE_HOST] + work->place_bytes[LS_PLACE_NVME];
-    ls_step_cost cost = {.seconds = bytes / m->host_lane_bytes_per_s};
+    ls_step_cost cost = {.seconds = 0};
 
-    take_host_memory(m, work, &cost);
+    if (!take_measured(m, work, &cost)) {
+        cost.seconds = bytes / m->host_lane_bytes_per_s;
+        take_host_memory(m, work, &cost);
+    }
     if (lane == LS_LANE_DISK_IN || lane == LS_LANE_DISK_OUT)
         take(m, LS_RESOURCE_DISK, bytes, &cost);
+    take_cores(m, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
 }

@@ -7,11 +7,14 @@
  * plan needs makes its time unknown.
  *
  *   op on a GPU       arithmetic | hbm bytes | host bytes read in place over the link
- *   op on the CPU     arithmetic | host bytes
+ *   op on the CPU     arithmetic | bytes at the rate measured of the op, else host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
  *   any of them       bytes in a file: link of nvme one way, both ways together; host memory
  *                     twice: between disk and page cache, between that and who uses them
+ *
+ * Lanes of a CPU that computes share its cores: ops and updates want all of them, a copy one while
+ * it moves bytes; a throttled copy sleeps in between.
  *
  * A file may well stay in the page cache where there is room; it is not counted on.
  *
@@ -35,6 +38,7 @@ typedef enum ls_resource {
     LS_RESOURCE_NVME_OUT, /* to the file */
     LS_RESOURCE_NVME,     /* both ways together */
     LS_RESOURCE_DISK,
+    LS_RESOURCE_CORES, /* of the CPU where it computes: seconds of one, for bytes */
     LS_RESOURCE_COUNT
 } ls_resource;
 
@@ -64,6 +68,7 @@ typedef struct ls_cost_model {
     ls_rate_curve rates[LS_RATE_COUNT];
     double peak_flops_per_s;               /* of the unit that computes, for the run's dtype */
     double bytes_per_s[LS_RESOURCE_COUNT]; /* INFINITY: no limit is known, none is applied */
+    double op_bytes_per_s[LS_OP_COUNT];    /* of operands, measured; 0: as fast as memory */
     double in_place_bytes_per_s;           /* kernels on host memory over the link */
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
