@@ -205,7 +205,7 @@ void ls_choices_set_rows(const ls_trial *t, int i, ls_choices *choices)
     if (on_gpu && t->config->query_block == 0) query_block -= query_block % chunk;
     choices->chunk = chunk;
     choices->query_block = query_block;
-    choices->loss_rows = ls_decoder_loss_rows(t->model->vocab_size, chunk);
+    choices->loss_rows = ls_decoder_loss_rows(t->model->vocab_size, chunk, on_gpu);
 }
 
 /* The largest rows that fit device memory; else the smallest. */
