@@ -423,6 +423,23 @@ static void versions_with_known_faults_are_refused(void **state)
     }
 }
 
+/* Where sums must keep their order, forward alone, of versions seen to repeat. */
+static void a_forward_that_repeats_is_exact(void **state)
+{
+    ls_op_args forward = long_forward, backward = long_backward;
+
+    (void)state;
+    forward.attention_forward.any_order = backward.attention_backward.any_order = 0;
+    ls_cuda_attention_vendor_repeats(VERSION);
+    assert_string_equal(name_of(LS_OP_attention_forward, &forward), "cudnn");
+    assert_string_equal(name_of(LS_OP_attention_backward, &backward), "mma");
+    assert_true(tested_ops->workspace_bytes(LS_OP_attention_forward, &forward) > 0);
+    ls_cuda_attention_vendor_repeats(VERSION + 1);
+    assert_string_equal(name_of(LS_OP_attention_forward, &forward), "mma");
+    ls_cuda_attention_vendor_repeats(0);
+    assert_string_equal(name_of(LS_OP_attention_forward, &forward), "mma");
+}
+
 /* ---- graphs and failures -------------------------------------------------------------------- */
 
 static void graphs_are_kept_by_shape(void **state)
@@ -513,11 +530,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, start_test)
     const struct CMUnitTest tests[] = {
-        TEST(forward_matches_the_dense_softmax), TEST(backward_matches_the_dense_gradient),
-        TEST(key_blocks_are_merged_and_added),   TEST(variants_share_the_running_state),
-        TEST(the_stand_in_keeps_delta),          TEST(calls_it_can_not_take_are_ours),
-        TEST(scratch_is_what_the_formulas_say),  TEST(versions_with_known_faults_are_refused),
-        TEST(graphs_are_kept_by_shape),          TEST(many_shapes_are_kept),
+        TEST(forward_matches_the_dense_softmax),
+        TEST(backward_matches_the_dense_gradient),
+        TEST(key_blocks_are_merged_and_added),
+        TEST(variants_share_the_running_state),
+        TEST(the_stand_in_keeps_delta),
+        TEST(calls_it_can_not_take_are_ours),
+        TEST(scratch_is_what_the_formulas_say),
+        TEST(versions_with_known_faults_are_refused),
+        TEST(a_forward_that_repeats_is_exact),
+        TEST(graphs_are_kept_by_shape),
+        TEST(many_shapes_are_kept),
         TEST(failures_name_the_shape),
     };
     return cmocka_run_group_tests(tests, make_all, free_all);
