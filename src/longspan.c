@@ -160,10 +160,13 @@ int longspan_topo(const char *from, const char *hardware, bool json, FILE *file)
 
 static ls_status read_bytes(const longspan_bench_options *options, uint64_t *bytes)
 {
-    if (options->bytes != NULL &&
-        (ls_text_parse_bytes(options->bytes, bytes) != LS_OK || *bytes < LS_BUFFER_BYTES_MIN))
-        return LS_FAIL(LS_ERR_INVALID, "--bytes %s: allowed: 1MiB or more, such as 512MiB or 1GiB",
-                       options->bytes);
+    static const char allowed[] = "allowed: 1MiB or more, such as 512MiB or 1GiB";
+
+    if (options->bytes == NULL) return LS_OK;
+    if (ls_text_parse_bytes(options->bytes, bytes) != LS_OK)
+        return LS_FAIL(LS_ERR_INVALID, "--bytes: %s; %s", ls_error(), allowed);
+    if (*bytes < LS_BUFFER_BYTES_MIN)
+        return LS_FAIL(LS_ERR_INVALID, "--bytes %s: too few; %s", options->bytes, allowed);
     return LS_OK;
 }
 

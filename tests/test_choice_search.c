@@ -445,6 +445,32 @@ static void the_order_is_the_faster_that_fits(void **state)
     assert_true(n_sequence > 0);
 }
 
+/* A bound is never held against a simulated time, which would look slower than what lost. */
+static void bounds_are_compared_with_bounds(void **state)
+{
+    const ls_run_config run = make_run(8192, 2);
+    const ls_trial trial = {.config = &run, .model = &model, .train = true};
+    const uint64_t limit[LS_PLACE_COUNT] = {0};
+    ls_search s = {.times_known = true, .has_runner_up = true};
+
+    (void)state;
+    s.chosen.cost = (ls_plan_cost){.flops = 2, .lower_bound_s = 9000, .bound_by = "compute"};
+    s.chosen.step_s = 9630;
+    s.runner_up = s.chosen;
+    s.runner_up.cost.lower_bound_s = 9372;
+    s.runner_up.step_s = 0;
+    ls_search_explain(&trial, &s.runner_up, limit, &s);
+    assert_non_null(strstr(s.why, ": not simulated: 9372 s at best (compute), the chosen 9000 s at "
+                                  "best; 0% more arithmetic"));
+    assert_string_equal(s.why_order, "sequence: 9000 s a step at best, layer, not simulated, 9372 "
+                                     "s at best");
+    s.runner_up.step_s = 9700;
+    ls_search_explain(&trial, &s.runner_up, limit, &s);
+    assert_non_null(strstr(s.why, ": 9700 s, 0.727% more: +372 s on its busiest (compute), -302 s "
+                                  "of waits"));
+    assert_string_equal(s.why_order, "sequence: 9630 s a step, layer 9700 s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +480,7 @@ int main(void)
         cmocka_unit_test(layers_are_mixed_where_a_policy_has_no_room),
         cmocka_unit_test(without_rates_arithmetic_counts),
         cmocka_unit_test(the_order_is_the_faster_that_fits),
+        cmocka_unit_test(bounds_are_compared_with_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,9 @@ static void test_plans(void **state)
     assert_true(number(rated, "step_s") > number(in_memory, "step_s"));
     assert_true(cJSON_IsNull(ls_json_find_path(unrated, "step_s")));
     assert_string_equal(ls_json_find_path(unrated, "time_unknown")->valuestring,
-                        "nvme: bytes_per_s of the link to host memory is not known");
+                        "nvme: bytes_per_s of the link to host memory is not known; add {from: "
+                        "nvme, to: host, bytes_per_s: {value: N, source: spec}} to the profile's "
+                        "links");
     cJSON_Delete(unrated);
     unrated = plan(0, "unrated.yaml", "memory.place", "{}");
     assert_true(number(unrated, "step_s") > 0);

@@ -169,7 +169,63 @@ static void test_document_of_times(void **state)
     cJSON_Delete(json);
     assert_says(RUN(0, "plan", "run.yaml", "--hardware", "gh200-96gb-480gb")->out,
                 "s per step (simulated)");
-    assert_says(RUN(0, "plan", "run.yaml")->out, "time: not known: cpu0: bf16_flops_per_s");
+}
+
+/* --verbose tells what planning took, beside the same plan. */
+static void test_verbose(void **state)
+{
+    (void)state;
+    char *plain = strdup(RUN(0, "plan", "run.yaml")->out);
+    const outcome *done = RUN(0, "plan", "run.yaml", "--verbose");
+    double search_s = -1.0, build_s = -1.0, check_s = -1.0;
+    int steps = 0, in_segments = 0;
+
+    assert_string_equal(done->out, plain);
+    const char *said = strstr(done->err, "longspan: plan of ");
+    assert_non_null(said);
+    assert_int_equal(sscanf(said,
+                            "longspan: plan of %d steps: searched in %lf s, built in %lf s, "
+                            "checked in %lf s of processor time\n",
+                            &steps, &search_s, &build_s, &check_s),
+                     4);
+    assert_true(search_s >= 0.0 && build_s >= 0.0 && check_s >= 0.0);
+    for (const char *row = strstr(plain, "\nsegment "); row != NULL; row = strchr(row + 1, '\n')) {
+        int n;
+        if (sscanf(row, "\n%*[a-z+] %d", &n) == 1) in_segments += n;
+        if (row[1] == '\n') break;
+    }
+    assert_int_equal(steps, in_segments);
+    assert_null(strstr(RUN(0, "plan", "run.yaml", "--verbose", "--quiet")->err, "plan of"));
+    free(plain);
+}
+
+/* No time is told without the commands that would measure what it lacks, begun from the profile in
+ * use. */
+static void test_unknown_times_have_a_remedy(void **state)
+{
+    static const char rated[] =
+        "name: rated\nplaces: [{kind: host}]\nunits:\n  - kind: cpu\n"
+        "    bf16_flops_per_s: {value: 1e12, source: spec}\n    efficiency:\n"
+        "    - {op: matmul, shape: 512, fraction: {value: 0.5, source: spec}}\n"
+        "    - {op: attention_forward, shape: causal-512, fraction: {value: 0.5, source: spec}}\n"
+        "    - {op: attention_backward, shape: causal-512, fraction: {value: 0.5, source: spec}}\n";
+
+    (void)state;
+    assert_says(
+        RUN(0, "plan", "run.yaml")->out,
+        "time: not known: cpu0: bf16_flops_per_s is not known; measure here: longspan bench "
+        "ops --hardware cpu --save FILE.yaml, longspan bench links --hardware FILE.yaml "
+        "--save FILE.yaml; then plan with --hardware FILE.yaml\n");
+    assert_says(RUN(0, "plan", "run.yaml", "--hardware", "emulated-gh200")->out,
+                "time: not known: cpu: its FLOP/s are not known; measure here: longspan bench ops "
+                "--hardware emulated-gh200 --save FILE.yaml, longspan bench links ");
+    assert_says(RUN(2, "plan", "run.yaml", "--trace", "t.json")->err,
+                "no times to write: cpu0: bf16_flops_per_s is not known; measure here: longspan ");
+
+    put_text(at("rated.yaml"), rated);
+    assert_says(RUN(0, "plan", "run.yaml", "--hardware", "rated.yaml")->out,
+                "read_bytes_per_s is not known; measure here: longspan bench links --hardware "
+                "rated.yaml --save FILE.yaml; then plan with --hardware FILE.yaml\n");
 }
 
 /* Changes that would make it faster: three at most, settings first, of a kind what gains most; a
@@ -541,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_dry_run_prints_the_same),
         cmocka_unit_test(test_document),
         cmocka_unit_test(test_document_of_times),
+        cmocka_unit_test(test_unknown_times_have_a_remedy),
+        cmocka_unit_test(test_verbose),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_document_of_memory_and_segments),
         cmocka_unit_test(test_training_follows_it),

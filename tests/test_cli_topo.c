@@ -268,6 +268,43 @@ static void test_snapshot(void **state)
     assert_says(finish_as(2, SNAPSHOT("-x"))->err, "scripts/snapshot_machine.sh DIR");
 }
 
+/* ---- machines in one file -------------------------------------------------------------------- */
+
+#define UNPACK_AS(code, ...)                                                                       \
+    finish_as((code),                                                                              \
+              start((const char *const[]){"/bin/bash", LS_SOURCE_DIR "/scripts/unpack_machine.sh", \
+                                          __VA_ARGS__, NULL}))
+
+/* The script's folder is the tests' own, byte for byte. */
+static void test_unpack(void **state)
+{
+    static const char *const names[] = {"gh200-quad", "x86-snc-cxl", "container"};
+    static const char quad[] = MACHINES "/gh200-quad.tree";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char file[512], folder[64], other[64];
+        snprintf(file, sizeof file, MACHINES "/%s.tree", names[i]);
+        snprintf(folder, sizeof folder, "machines/unpacked-%s", names[i]);
+        snprintf(other, sizeof other, "machines/again-%s", names[i]);
+        unpack_machine(names[i], at("%s", other));
+        assert_says(UNPACK_AS(0, file, folder)->out, "longspan topo --from machines/unpacked-");
+        finish_as(0, start((const char *const[]){"/usr/bin/diff", "-r", folder, other, NULL}));
+    }
+    assert_says(RUN(0, "topo", "--from", "machines/unpacked-gh200-quad")->out, "gpu3");
+    assert_says(RUN(2, "topo", "--from", quad)->err,
+                "gh200-quad.tree: a machine packed in one file; make its folder by "
+                "'scripts/unpack_machine.sh FILE.tree DIR'");
+
+    put_text(at("up.tree"), "/proc/a = 1\n/proc/../../x = 1\n");
+    put_text(at("none.tree"), "# nothing\n");
+    assert_says(UNPACK_AS(2, "up.tree", "up")->err, "up.tree:2: want PATH = TEXT, the path from /");
+    assert_says(UNPACK_AS(2, "none.tree", "up")->err, "none.tree has no line PATH = TEXT");
+    assert_says(UNPACK_AS(2, "no.tree", "up")->err, "no.tree: no such file");
+    assert_false(is_there(at("up")));
+    assert_says(UNPACK_AS(2, quad, "machines")->err, "machines is there already");
+}
+
 static void test_profile_alone(void **state)
 {
     const char *file = LS_SOURCE_DIR "/configs/hardware/gh200-96gb-120gb.yaml";
@@ -371,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_table),         cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_profile_alone), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_driver),        cmocka_unit_test(test_snapshot),
+        cmocka_unit_test(test_unpack),
     };
     return cmocka_run_group_tests(tests, make_folders_of_test, remove_folders_of_test);
 }

@@ -1,11 +1,22 @@
-/* test_heartbeat.c - while the program trains, heartbeat.json is always whole and says where; after
- * it, how the run ended. */
+/* test_heartbeat.c - while the program trains, heartbeat.json is always whole and says where, in
+ * forward and in backward; after it, how the run ended. */
 #include "cli_test.h"
 
 #include <cjson/cJSON.h>
 #include <sys/resource.h>
 
-enum { BEATS = 3, POLLS_MAX = 1200, POLL_MS = 50 };
+enum {
+    BEATS = 3,
+    POLLS_MAX = 2400, /* 120 beats or so, each at a moment of its own */
+    POLL_MS = 50,
+    LAYERS = 2, /* of model_yaml */
+    BLOCKS = 8, /* of its sequences' 2 x 64 tokens, by 16 */
+};
+
+/* Which phases were caught within a layer and a block of it. */
+typedef struct seen {
+    bool forward, backward, a_later_layer, a_later_block;
+} seen;
 
 static double number(const cJSON *object, const char *key)
 {
@@ -44,13 +55,34 @@ static void assert_eta(const cJSON *object, const char *key)
     assert_true(cJSON_IsNull(item) || (cJSON_IsNumber(item) && item->valuedouble >= 0.0));
 }
 
+static bool is_phase(const cJSON *beat, const char *phase)
+{
+    return strcmp(cJSON_GetObjectItemCaseSensitive(beat, "phase")->valuestring, phase) == 0;
+}
+
+static void look_where(const cJSON *beat, seen *where)
+{
+    const double layer = number(beat, "layer"), block = number(beat, "block");
+
+    assert_true(layer >= -1.0 && layer < LAYERS);
+    assert_true(block >= -1.0 && block < BLOCKS);
+    if (layer < 0.0 || block < 0.0) return;
+    where->forward |= is_phase(beat, "forward");
+    where->backward |= is_phase(beat, "backward");
+    where->a_later_layer |= layer > 0.0;
+    where->a_later_block |= block > 0.0;
+}
+
+static bool is_everywhere(const seen *where)
+{
+    return where->forward && where->backward && where->a_later_layer && where->a_later_block;
+}
+
 static void check_beat(const cJSON *beat, double *step)
 {
     assert_true(number(beat, "step") >= *step);
     *step = number(beat, "step");
     assert_true(number(beat, "steps") == 1000000.0);
-    assert_in_range(number(beat, "layer") + 1, 0, 2);
-    assert_true(number(beat, "block") >= -1.0);
     assert_true(number(beat, "fraction") >= 0.0 && number(beat, "fraction") < 1.0);
     assert_state(beat, "running");
     assert_text(beat, "segment");
@@ -64,18 +96,21 @@ static void check_beat(const cJSON *beat, double *step)
 static void test_heartbeat_is_whole_and_moves(void **state)
 {
     double last_time = 0.0, first_step = 0.0, step = 0.0;
+    seen where = {.forward = false};
     int beats = 0;
 
     (void)state;
     const pid_t pid = START("train", "run.yaml", "--set", "output=beat", "--set", "steps=1000000",
-                            "--set", "eval.every_steps=0", "--set", "checkpoint.every_steps=0");
-    for (int poll = 0; poll < POLLS_MAX && beats < BEATS; poll++) {
+                            "--set", "eval.every_steps=0", "--set", "checkpoint.every_steps=0",
+                            "--set", "sequence.chunk=16", "--set", "sequence.query_block=16");
+    for (int poll = 0; poll < POLLS_MAX && (beats < BEATS || !is_everywhere(&where)); poll++) {
         sleep_ms(POLL_MS);
         char *text = get_bytes(at("beat/heartbeat.json"), NULL);
         if (text == NULL) continue;
         cJSON *beat = cJSON_Parse(text);
         if (beat == NULL) fail_msg("heartbeat is not whole: '%s'", text);
         check_beat(beat, &step);
+        look_where(beat, &where);
         if (number(beat, "time") > last_time) {
             if (beats == 1) first_step = step; /* the first may come before a step is reported */
             if (beats > 0) assert_true(number(beat, "time") - last_time > 0.5);
@@ -85,7 +120,9 @@ static void test_heartbeat_is_whole_and_moves(void **state)
         cJSON_Delete(beat);
         free(text);
     }
-    assert_int_equal(beats, BEATS);
+    assert_true(beats >= BEATS);
+    assert_true(where.forward && where.backward);
+    assert_true(where.a_later_layer && where.a_later_block);
     assert_true(step > first_step);
     kill(pid, SIGTERM);
     finish_as(75, pid);

@@ -155,6 +155,8 @@ static void test_refused(void **state)
          "published, spec, profile, assumed"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 96 apples, source: spec}\n",
          "p.yaml:4: places[0].capacity_bytes.value: '96 apples' is not"},
+        {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 96G, source: spec}\n",
+         "p.yaml:4: places[0].capacity_bytes.value: '96G' has no unit of bytes: write 96GiB"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 0, source: spec}\n",
          "places[0].capacity_bytes.value: 0 bytes are out of range"},
         {"name: x\nplaces:\n- kind: hbm\n  capacity_bytes: {value: 1GB, source: spec, by: me}\n",
@@ -420,6 +422,40 @@ static void test_auto(void **state)
     }
 }
 
+/* Nothing tells which host memory is nearest: where all are alike their size is the machine's, and
+ * where they differ none of them contradicts alone. */
+static void test_auto_unknown_host_node(void **state)
+{
+    static const struct {
+        double host3_bytes; /* 0: as it is */
+        const char *profile, *reason;
+    } cases[] = {
+        {0, "gh200-96gb-120gb", "nearest host memory unknown, the largest 119.0 GiB"},
+        {480e9, "gh200-96gb-480gb", "the size of gpu3's host memory is not known"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char reason[LS_REASON_BYTES];
+        ls_topology *t = discover("gh200-quad");
+        ls_profile *p = NULL;
+        for (int u = 0; u < t->n_units; u++) t->units[u].host_node = (ls_quantity){0};
+        for (int h = 0; h < t->n_places && cases[i].host3_bytes > 0; h++)
+            if (strcmp(t->places[h].name, "host3") == 0)
+                t->places[h].capacity_bytes.value = cases[i].host3_bytes;
+        assert_int_equal(ls_profile_choose(t, &p, reason, sizeof reason), LS_OK);
+        if (strcmp(p->name, cases[i].profile) != 0 || strstr(reason, cases[i].reason) == NULL)
+            fail_msg("%s: %s", p->name, reason);
+        ls_profile_free(p);
+        p = builtin("gh200-96gb-480gb");
+        const bool fits = cases[i].host3_bytes > 0;
+        assert_int_equal(ls_profile_merge(p, NULL, t), fits ? LS_OK : LS_ERR_INVALID);
+        if (!fits) assert_error_says("of host memory, host3 here has 119.0 GiB");
+        ls_profile_free(p);
+        ls_topology_free(t);
+    }
+}
+
 static void test_auto_unknown_gpu(void **state)
 {
     char reason[LS_REASON_BYTES];
@@ -528,23 +564,15 @@ static void test_shipped_schema(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shipped),
-        cmocka_unit_test(test_shipped_schema),
-        cmocka_unit_test(test_published_figures),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unknown_name),
-        cmocka_unit_test(test_working_directory),
-        cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_merge_fills),
-        cmocka_unit_test(test_merge_several),
-        cmocka_unit_test(test_profile_decides),
-        cmocka_unit_test(test_emulated),
-        cmocka_unit_test(test_unknown_host),
-        cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_auto_unknown_gpu),
-        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_coherence_contradicts),
+        cmocka_unit_test(test_shipped),           cmocka_unit_test(test_shipped_schema),
+        cmocka_unit_test(test_published_figures), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unknown_name),      cmocka_unit_test(test_working_directory),
+        cmocka_unit_test(test_precedence),        cmocka_unit_test(test_merge_fills),
+        cmocka_unit_test(test_merge_several),     cmocka_unit_test(test_profile_decides),
+        cmocka_unit_test(test_emulated),          cmocka_unit_test(test_unknown_host),
+        cmocka_unit_test(test_describe),          cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_auto_unknown_gpu),  cmocka_unit_test(test_auto_unknown_host_node),
+        cmocka_unit_test(test_contradictions),    cmocka_unit_test(test_coherence_contradicts),
         cmocka_unit_test(test_too_much_memory),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

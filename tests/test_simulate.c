@@ -143,7 +143,7 @@ static void test_unknown(void **state)
                         "host0: bytes_per_s of the link to the GPU is not known");
     machine->n_units = 0;
     assert_string_equal(make_model(machine).why_unknown,
-                        "gpu: the unit that computes is not known");
+                        "gpu: its FLOP/s are not known; add it to the profile's units");
     free(machine);
 }
 
@@ -166,8 +166,10 @@ static void test_unknown_disk(void **state)
     assert_string_equal(model.why_unknown, "");
     arenas[1].bytes = 1;
     ls_cost_model_fit(&model, &plan);
-    assert_string_equal(model.why_unknown,
-                        "nvme: bytes_per_s of the link to host memory is not known");
+    assert_string_equal(
+        model.why_unknown,
+        "nvme: bytes_per_s of the link to host memory is not known; add {from: nvme, to: "
+        "host, bytes_per_s: {value: N, source: spec}} to the profile's links");
     free(machine);
 }
 

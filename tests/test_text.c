@@ -124,6 +124,29 @@ static void bytes_take_both_kinds_of_units(void **state)
     }
 }
 
+/* Of counts, of another case: the answer is what to write. */
+static void bytes_name_the_unit_that_is_meant(void **state)
+{
+    static const char *const answers[][2] = {
+        {"256M", "'256M' has no unit of bytes: write 256MiB (1024^2 bytes each) or 256MB (1000^2)"},
+        {"1.5 g", "'1.5 g' has no unit of bytes: write 1.5 GiB (1024^3 bytes each) or 1.5 GB"},
+        {"64KB", "write 64KiB (1024^1 bytes each) or 64kB (1000^1)"},
+        {"2tib", "write 2TiB (1024^4 bytes each) or 2TB (1000^4)"},
+        {"3Mi", "write 3MiB"},
+        {"3Mbit", "'3Mbit' is not a size in bytes; write digits and a unit: B, KiB, "},
+        {"M", "'M' is not a size in bytes"},
+        {"17000000TiB", "'17000000TiB' is not a size in bytes"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(answers); i++) {
+        uint64_t bytes;
+        assert_int_equal(ls_text_parse_bytes(answers[i][0], &bytes), LS_ERR_INVALID);
+        if (strstr(ls_error(), answers[i][1]) == NULL)
+            fail_msg("'%s' lacks '%s'", ls_error(), answers[i][1]);
+    }
+}
+
 static void reals_are_finite_decimals(void **state)
 {
     static const struct {
@@ -272,6 +295,7 @@ int main(void)
         cmocka_unit_test(whole_numbers_are_read_exactly),
         cmocka_unit_test(counts_take_powers_of_1024),
         cmocka_unit_test(bytes_take_both_kinds_of_units),
+        cmocka_unit_test(bytes_name_the_unit_that_is_meant),
         cmocka_unit_test(reals_are_finite_decimals),
         cmocka_unit_test(single_bytes_are_refused_unless_digits),
         cmocka_unit_test(printing_is_for_people),

@@ -93,15 +93,33 @@ static ls_match_result match_bytes(const comparison *c, const char *what, ls_bou
     return LS_MATCH_NO;
 }
 
+/* The host memory nearest to the GPU.  Where nothing tells which that is, all of them decide if
+ * they agree. */
+static ls_match_result match_host(const comparison *c)
+{
+    static const char what[] = "host memory";
+    const ls_bounds wanted = c->match->host_bytes;
+    int n = 0, n_results[LS_MATCH_YES + 1] = {0};
+
+    if (ls_known(c->gpu->host_node))
+        return match_bytes(c, what, wanted,
+                           ls_topology_find_host(c->t, (int)c->gpu->host_node.value));
+    for (int p = 0; p < c->t->n_places; p++) {
+        if (c->t->places[p].kind != LS_PLACE_HOST) continue;
+        n++;
+        n_results[match_bytes(c, what, wanted, &c->t->places[p])]++;
+    }
+    if (n > 0 && n_results[LS_MATCH_NO] == n) return LS_MATCH_NO;
+    if (n > 0 && n_results[LS_MATCH_YES] == n) return LS_MATCH_YES;
+    return match_bytes(c, what, wanted, NULL);
+}
+
 /* The worst of all conditions, with its reason: each writes only when it is not met. */
 static ls_match_result match_gpu(const comparison *c)
 {
     const ls_match *m = c->match;
     const ls_facts *facts = &c->gpu->facts;
     const ls_place *memory = c->gpu->place >= 0 ? &c->t->places[c->gpu->place] : NULL;
-    const ls_place *host = ls_known(c->gpu->host_node)
-                               ? ls_topology_find_host(c->t, (int)c->gpu->host_node.value)
-                               : NULL;
     ls_match_result result = match_name(c), next;
 
     if (result != LS_MATCH_NO &&
@@ -112,9 +130,7 @@ static ls_match_result match_gpu(const comparison *c)
         result = next;
     if (result != LS_MATCH_NO && (next = match_bytes(c, "HBM", m->hbm_bytes, memory)) < result)
         result = next;
-    if (result != LS_MATCH_NO &&
-        (next = match_bytes(c, "host memory", m->host_bytes, host)) < result)
-        result = next;
+    if (result != LS_MATCH_NO && (next = match_host(c)) < result) result = next;
     return result;
 }
 
@@ -146,9 +162,24 @@ ls_match_result ls_profile_match(const ls_profile *profile, const ls_topology *t
 
 /* ---- auto ----------------------------------------------------------------------------------- */
 
+/* "unknown, the largest 119.0 GiB" */
+static void describe_largest_host(const ls_topology *t, char *text, size_t size)
+{
+    char bytes[LS_TEXT_BYTES];
+    double largest = 0;
+
+    for (int p = 0; p < t->n_places; p++)
+        if (t->places[p].kind == LS_PLACE_HOST && ls_known(t->places[p].capacity_bytes) &&
+            t->places[p].capacity_bytes.value > largest)
+            largest = t->places[p].capacity_bytes.value;
+    if (largest > 0)
+        snprintf(text, size, "unknown, the largest %s",
+                 ls_text_bytes(bytes, sizeof bytes, (uint64_t)largest));
+}
+
 static void describe_gpu(const ls_topology *t, const ls_unit *gpu, char *text, size_t size)
 {
-    char hbm[LS_TEXT_BYTES] = "unknown", host[LS_TEXT_BYTES] = "unknown";
+    char hbm[LS_TEXT_BYTES] = "unknown", host[2 * LS_TEXT_BYTES] = "unknown";
     const ls_place *memory = gpu->place >= 0 ? &t->places[gpu->place] : NULL;
     const ls_place *near =
         ls_known(gpu->host_node) ? ls_topology_find_host(t, (int)gpu->host_node.value) : NULL;
@@ -157,6 +188,8 @@ static void describe_gpu(const ls_topology *t, const ls_unit *gpu, char *text, s
         ls_text_bytes(hbm, sizeof hbm, (uint64_t)memory->capacity_bytes.value);
     if (near != NULL && ls_known(near->capacity_bytes))
         ls_text_bytes(host, sizeof host, (uint64_t)near->capacity_bytes.value);
+    else if (!ls_known(gpu->host_node))
+        describe_largest_host(t, host, sizeof host);
     snprintf(text, size, "%s is '%s', HBM %s, nearest host memory %s", gpu->name,
              gpu->model[0] != '\0' ? gpu->model : "unknown", hbm, host);
 }

@@ -306,6 +306,18 @@ static void fill_only_host(ls_topology *t)
 
 /* ---- discovery ------------------------------------------------------------------------------ */
 
+static ls_status check_unpacked(const char *path)
+{
+    static const char packed[] = ".tree";
+    const size_t n = strlen(path), n_ending = strlen(packed);
+
+    if (n < n_ending || strcmp(path + n - n_ending, packed) != 0) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "%s: a machine packed in one file; make its folder by "
+                   "'scripts/unpack_machine.sh FILE%s DIR' and give that",
+                   path, packed);
+}
+
 static ls_status choose_readers(const char *from, ls_discovery *where, ls_topology *t)
 {
     struct stat info;
@@ -325,6 +337,7 @@ static ls_status choose_readers(const char *from, ls_discovery *where, ls_topolo
                        "/sys, or an XML file written by lstopo",
                        from);
     }
+    LS_TRY(check_unpacked(from));
     where->root = NULL;
     where->xml = from;
     return LS_OK;

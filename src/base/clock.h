@@ -1,4 +1,5 @@
-/* clock.h - monotonic time in nanoseconds; the time of day, for deadlines.  Layer: base. */
+/* clock.h - monotonic time in nanoseconds; the time of day, for deadlines; the processor's time,
+ * for work that is told whatever else runs.  Layer: base. */
 #ifndef LS_CLOCK_H
 #define LS_CLOCK_H
 
@@ -17,6 +18,14 @@ static inline double ls_clock_epoch_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Seconds of processor time of this process, all threads. */
+static inline double ls_clock_processor_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -14,6 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+#define N_OF(array) (sizeof(array) / sizeof(array)[0])
 
 #define WORD_BYTES_MAX 64 /* longer texts are nobody's misspelling */
 
@@ -109,6 +113,30 @@ refused:
                    ls_text_quote(quoted, sizeof quoted, text));
 }
 
+/* Refuse what is no size.  unit: what follows its number; a unit that is misspelt, such as the M of
+ * counts, is answered with the two that may be meant. */
+static ls_status refuse_bytes(const char *text, const char *unit)
+{
+    static const char *const endings[] = {"", "b", "ib", "i"};
+    static const char letters[] = "KMGT";
+    char quoted[LS_TEXT_BYTES];
+    const char *letter = *unit != '\0' ? strchr(letters, toupper((unsigned char)*unit)) : NULL;
+    const int n = (int)(unit - text);
+
+    ls_text_quote(quoted, sizeof quoted, text);
+    for (size_t i = 0; letter != NULL && n < WORD_BYTES_MAX && i < N_OF(endings); i++)
+        if (strcasecmp(unit + 1, endings[i]) == 0)
+            return LS_FAIL(LS_ERR_INVALID,
+                           "%s has no unit of bytes: write %.*s%ciB (1024^%d bytes each) or "
+                           "%.*s%cB (1000^%d)",
+                           quoted, n, text, *letter, (int)(letter - letters) + 1, n, text,
+                           *letter == 'K' ? 'k' : *letter, (int)(letter - letters) + 1);
+    return LS_FAIL(LS_ERR_INVALID,
+                   "%s is not a size in bytes; write digits and a unit: B, KiB, "
+                   "MiB, GiB, TiB, or kB, MB, GB, TB",
+                   quoted);
+}
+
 ls_status ls_text_parse_bytes(const char *text, uint64_t *bytes)
 {
     static const struct {
@@ -126,22 +154,17 @@ ls_status ls_text_parse_bytes(const char *text, uint64_t *bytes)
         {"GB", 1000000000},
         {"TB", 1000000000000},
     };
-    char quoted[LS_TEXT_BYTES];
     uint64_t whole, fraction, scale;
     const char *end;
 
-    if (!read_decimal(text, &whole, &fraction, &scale, &end)) goto refused;
+    if (!read_decimal(text, &whole, &fraction, &scale, &end)) return refuse_bytes(text, "");
     if (*end == ' ' && end[1] != '\0') end++;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; i < N_OF(units); i++) {
         if (strcmp(end, units[i].name) != 0) continue;
-        if (!scale_exactly(whole, fraction, scale, units[i].bytes, UINT64_MAX, bytes)) break;
-        return LS_OK;
+        if (scale_exactly(whole, fraction, scale, units[i].bytes, UINT64_MAX, bytes)) return LS_OK;
+        return refuse_bytes(text, "");
     }
-refused:
-    return LS_FAIL(LS_ERR_INVALID,
-                   "%s is not a size in bytes; write digits and a unit: B, KiB, "
-                   "MiB, GiB, TiB, or kB, MB, GB, TB",
-                   ls_text_quote(quoted, sizeof quoted, text));
+    return refuse_bytes(text, end);
 }
 
 /* [-+] (digits [. digits] | . digits) [e [-+] digits], to the end. */

@@ -21,7 +21,8 @@ static const char help[] =
     "with\n"
     "                      --json an array of their documents\n"
     "  --maximize tokens   the longest sequence.tokens that have room, for each memory.save\n"
-    "  --set key.path=value, --hardware NAME|FILE, --quiet, --verbose, --help\n"
+    "  --verbose           also how long the search, building and checking took (stderr)\n"
+    "  --set key.path=value, --hardware NAME|FILE, --quiet, --help\n"
     "\n"
     "example: longspan plan configs/runs/demo.yaml --set sequence.tokens=32k\n";
 

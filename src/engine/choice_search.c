@@ -14,8 +14,8 @@
 #include "choice_walk.h"
 #include "simulate.h"
 
-#define MEASURED_STEPS_MAX  (INT64_C(12) << 20) /* of all plans measured, but for the first */
-#define SIMULATED_STEPS_MAX (INT64_C(1) << 20)  /* the same of those simulated */
+#define MEASURED_STEPS_MAX  (INT64_C(3) << 20) /* of all plans measured within a share of memory */
+#define SIMULATED_STEPS_MAX (INT64_C(1) << 20) /* the same of those simulated */
 #define SIMULATED_MAX       24
 
 double ls_search_value(const ls_searching *s, const ls_plan_cost *cost)
@@ -44,7 +44,7 @@ ls_status ls_search_try(ls_searching *s, const ls_choices *choices, const ls_wei
     ls_candidate *c = &s->kept[s->n_kept];
 
     *tried = -1;
-    if (s->n_kept == LS_CANDIDATES_MAX || (s->best >= 0 && s->steps_left <= 0)) {
+    if (s->n_kept == LS_CANDIDATES_MAX || (s->n_kept > 0 && s->steps_left <= 0)) {
         s->result->n_pruned++;
         return LS_OK;
     }
@@ -110,22 +110,32 @@ static bool are_same_rows(const ls_choices *a, const ls_choices *b)
     return a->chunk == b->chunk && a->query_block == b->query_block;
 }
 
+/* Whether fewer rows might help what was tried from here on: device memory alone had no room. */
+static bool lacks_device_memory(const ls_searching *s, int first)
+{
+    for (int k = first; k < s->n_kept; k++)
+        if (s->kept[k].cost.place_bytes[LS_PLACE_HBM] > s->limit[LS_PLACE_HBM]) return true;
+    return first == s->n_kept;
+}
+
 /* The first rows with which something fits, and what saves do there. */
 static ls_status walk_rows(ls_searching *s, bool layer_major)
 {
     const int n = ls_choices_rows(s->trial, true), before = s->n_kept;
     ls_choices choices = *s->base, last = {.chunk = 0};
-    bool found = false;
+    bool found = false, may_help = true;
 
     choices.layer_major = layer_major;
-    for (int i = 0; i < n && !found; i++) {
+    for (int i = 0; i < n && !found && may_help; i++) {
+        const int first = s->n_kept;
         ls_choices_set_rows(s->trial, i, &choices);
         if (are_same_rows(&choices, &last)) continue;
         const ls_status status = ls_choices_check_plan(s->trial->config, s->trial->model, &choices);
         if (status != LS_OK) return i == 0 && before == 0 ? status : LS_OK;
         LS_TRY(walk_saves(s, &choices));
         last = choices;
-        for (int k = before; k < s->n_kept; k++) found |= s->kept[k].fits;
+        for (int k = first; k < s->n_kept; k++) found |= s->kept[k].fits;
+        may_help = lacks_device_memory(s, first);
     }
     return LS_OK;
 }
@@ -287,10 +297,11 @@ static ls_status simulate_one(ls_searching *s, int k, int64_t *steps_left)
 /* Of one order, from the least bound on, until no other can be faster or enough have been. */
 static ls_status simulate_order(ls_searching *s, int layer_major, int64_t *steps_left)
 {
-    for (int n = 0; n<SIMULATED_MAX && * steps_left> 0; n++) {
+    for (int n = 0; n < SIMULATED_MAX; n++) {
         const int k = find_next(s, layer_major);
-        if (k < 0 || (s->kept[s->best].step_s > 0 &&
-                      s->kept[k].cost.lower_bound_s >= s->kept[s->best].step_s))
+        if (k < 0 || (n > 0 && s->kept[k].cost.n_steps > *steps_left) ||
+            (s->kept[s->best].step_s > 0 &&
+             s->kept[k].cost.lower_bound_s >= s->kept[s->best].step_s))
             break;
         LS_TRY(simulate_one(s, k, steps_left));
     }

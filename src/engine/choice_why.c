@@ -36,16 +36,14 @@ static void explain_runner_up(ls_search *r)
                  b->cost.lower_bound_s - a->cost.lower_bound_s, b->cost.bound_by,
                  waits_b - waits_a);
     } else if (r->times_known) {
-        snprintf(r->why, sizeof r->why, "%s: at least %.4g s (%s), %.3g%% more arithmetic", name,
-                 b->cost.lower_bound_s, b->cost.bound_by, 100.0 * more_flops);
+        snprintf(r->why, sizeof r->why,
+                 "%s: not simulated: %.4g s at best (%s), the chosen %.4g s at best; %.3g%% more "
+                 "arithmetic",
+                 name, b->cost.lower_bound_s, b->cost.bound_by, a->cost.lower_bound_s,
+                 100.0 * more_flops);
     } else {
         snprintf(r->why, sizeof r->why, "%s: %.3g%% more arithmetic", name, 100.0 * more_flops);
     }
-}
-
-static double time_of(const ls_candidate *c)
-{
-    return c->step_s > 0 ? c->step_s : c->cost.lower_bound_s;
 }
 
 static void explain_order(const ls_trial *trial, const ls_candidate *other, ls_search *r)
@@ -64,9 +62,13 @@ static void explain_order(const ls_trial *trial, const ls_candidate *other, ls_s
                              : "keeps the activations of one micro-batch at a time");
     else if (other == NULL)
         snprintf(r->why_order, sizeof r->why_order, "%s: %s does not fit", is, is_not);
+    else if (r->chosen.step_s > 0 && other->step_s > 0)
+        snprintf(r->why_order, sizeof r->why_order, "%s: %.4g s a step, %s %.4g s", is,
+                 r->chosen.step_s, is_not, other->step_s);
     else
-        snprintf(r->why_order, sizeof r->why_order, "%s: %.4g s a step, %s %s%.4g s", is,
-                 time_of(&r->chosen), is_not, other->step_s > 0 ? "" : "at least ", time_of(other));
+        snprintf(r->why_order, sizeof r->why_order,
+                 "%s: %.4g s a step at best, %s, not simulated, %.4g s at best", is,
+                 r->chosen.cost.lower_bound_s, is_not, other->cost.lower_bound_s);
 }
 
 static void explain_refused(const uint64_t limit[LS_PLACE_COUNT], ls_search *r)

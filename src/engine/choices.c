@@ -150,30 +150,53 @@ static bool is_on_gpu(const ls_hardware *hardware)
 }
 
 /* Rows of a chunk and of a query block where the run file leaves them open: on the CPU few, near
- * the caches; on a GPU as many as fit, for each launch and each pass over weight gradients costs.
- */
-static const struct {
+ * the caches, and fewer where device memory is emulated and small; on a GPU as many as fit, for
+ * each launch and each pass over weight gradients costs. */
+typedef struct rows {
     int64_t chunk, query_block;
-} cpu_rows = {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
-  gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
-                {16384, 32768}, {8192, 65536}, {8192, 16384}, {16384, 131072}};
+} rows;
 
-enum { N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0], N_FIRST_ROWS = 4 };
+static const rows cpu_rows[] = {{LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
+                                {1024, 4096},
+                                {512, 2048},
+                                {256, 1024},
+                                {128, 512},
+                                {64, 256}};
+static const rows gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {2048, 8192},
+                                {16384, 32768}, {8192, 65536}, {8192, 16384}, {16384, 131072}};
+
+enum {
+    N_CPU_ROWS = sizeof cpu_rows / sizeof cpu_rows[0],
+    N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0],
+    N_FIRST_ROWS = 4, /* of a GPU, from the largest on; the others are variations */
+    CHUNKS_MAX = 32,
+};
 
 int ls_choices_rows(const ls_trial *t, bool first_only)
 {
     const bool open = t->config->chunk == 0 || t->config->query_block == 0;
 
-    if (!open || !is_on_gpu(t->hardware)) return 1;
+    if (!open || t->hardware == NULL || !t->hardware->has_device) return 1;
+    if (!is_on_gpu(t->hardware)) return N_CPU_ROWS;
     return first_only ? N_FIRST_ROWS : N_GPU_ROWS;
+}
+
+/* Beyond half a million tokens rows grow with them: a plan has no more steps for being longer. */
+static int64_t scale_rows(int64_t T)
+{
+    int64_t factor = 1;
+
+    while (T / (factor * gpu_rows[0].chunk) > CHUNKS_MAX) factor *= 2;
+    return factor;
 }
 
 void ls_choices_set_rows(const ls_trial *t, int i, ls_choices *choices)
 {
     const bool on_gpu = is_on_gpu(t->hardware);
     const int64_t T = t->config->sequence_tokens * t->config->sequences;
-    int64_t chunk = on_gpu ? gpu_rows[i].chunk : cpu_rows.chunk;
-    int64_t query_block = on_gpu ? gpu_rows[i].query_block : cpu_rows.query_block;
+    const int64_t factor = on_gpu ? scale_rows(T) : 1;
+    int64_t chunk = on_gpu ? factor * gpu_rows[i].chunk : cpu_rows[i].chunk;
+    int64_t query_block = on_gpu ? factor * gpu_rows[i].query_block : cpu_rows[i].query_block;
 
     if (t->config->query_block > 0) query_block = t->config->query_block;
     if (t->config->chunk > 0) chunk = t->config->chunk;

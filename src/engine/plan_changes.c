@@ -11,6 +11,7 @@
 #define GAIN_LEAST   0.005
 #define TRIED_MAX    16
 #define BIGGER_STEPS (INT64_C(1) << 20) /* a plan of more is not built twice as large */
+#define SEARCH_STEPS (INT64_C(3) << 17) /* for a plan of more no other is searched for */
 
 typedef struct changing {
     const ls_trial *trial;
@@ -223,12 +224,15 @@ ls_status ls_plan_changes_find(const ls_trial *trial, const ls_plan *plan, const
 {
     changing c = {.trial = trial, .search = search, .step_s = step_s};
 
-    changes->n = 0;
+    *changes = (ls_plan_changes){.n = 0};
     if (trial->rates == NULL) return LS_OK;
-    LS_TRY(try_open(&c));
-    LS_TRY(try_training(&c));
+    changes->is_partial = search->chosen.cost.n_steps > SEARCH_STEPS;
+    if (!changes->is_partial) {
+        LS_TRY(try_open(&c));
+        LS_TRY(try_training(&c));
+        LS_TRY(try_room(&c));
+    }
     LS_TRY(try_rates(&c, plan));
-    LS_TRY(try_room(&c));
     for (int i = 1; i < c.n; i++) /* insertion: few, and equal ones keep their order */
         for (int j = i; j > 0 && is_before(&c.tried[j], &c.tried[j - 1]); j--) {
             const ls_plan_change swapped = c.tried[j];

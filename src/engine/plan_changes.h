@@ -35,6 +35,7 @@ typedef struct ls_plan_change {
 typedef struct ls_plan_changes {
     ls_plan_change changes[LS_PLAN_CHANGES_MAX];
     int n;
+    bool is_partial; /* the plan is too long to search for others: only better rates were tried */
 } ls_plan_changes;
 
 /*

@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "choices.h"
+#include "clock.h"
 #include "plan_text.h"
 #include "plan_trace.h"
 #include "run_warning.h"
 #include "save_search.h"
+#include "text.h"
 
 #define ERROR_BYTES 1024
 
@@ -20,7 +22,8 @@ typedef struct plan_job {
     ls_hardware hardware;
     ls_plan_show *show;
     void *context;
-    bool wants_changes;
+    bool wants_changes, verbose;
+    double search_s, build_s; /* of processor time */
 } plan_job;
 
 /* Where there is no room: which policy would have it. */
@@ -50,15 +53,29 @@ static ls_status find_changes(const plan_job *job, const ls_plan *plan, ls_plan_
                                 &report->changes);
 }
 
-static ls_status show_plan(const plan_job *job, const ls_choices *choices,
-                           const ls_decoder *decoder, const ls_search *search)
+static void note_times(const plan_job *job, const ls_plan_report *report)
+{
+    char steps[LS_TEXT_BYTES];
+
+    fprintf(stderr,
+            "longspan: plan of %s steps: searched in %.3f s, built in %.3f s, checked in %.3f s of "
+            "processor time\n",
+            ls_text_count(steps, sizeof steps, report->plan->n_steps), job->search_s, job->build_s,
+            report->check_s);
+}
+
+static ls_status show_plan(plan_job *job, const ls_choices *choices, const ls_decoder *decoder,
+                           const ls_search *search)
 {
     ls_plan_report report;
     ls_plan plan;
 
+    const double before = ls_clock_processor_seconds();
     LS_TRY(ls_plan_lower(&decoder->tape, &choices->placement, job->hardware.ops, &plan));
+    job->build_s += ls_clock_processor_seconds() - before;
     ls_status status =
         ls_plan_report_make(job->config, &job->hardware, choices, decoder, &plan, &report);
+    if (status == LS_OK && job->verbose) note_times(job, &report);
     report.search = search;
     if (status == LS_OK && job->wants_changes) status = find_changes(job, &plan, &report);
     if (status == LS_OK) status = add_nearest(job, &report);
@@ -67,15 +84,19 @@ static ls_status show_plan(const plan_job *job, const ls_choices *choices,
     return status;
 }
 
-static ls_status build_and_show(const plan_job *job)
+static ls_status build_and_show(plan_job *job)
 {
     ls_decoder decoder;
     ls_choices choices;
     ls_search search;
 
+    const double start = ls_clock_processor_seconds();
     LS_TRY(ls_choices_make_any(job->config, job->model, &job->hardware, true, &search, &choices));
+    const double chosen = ls_clock_processor_seconds();
     const ls_decoder_options options = ls_choices_decoder(job->config, job->model, &choices, true);
     LS_TRY(ls_decoder_build(&options, &decoder));
+    job->search_s = chosen - start;
+    job->build_s = ls_clock_processor_seconds() - chosen;
     const ls_status status = show_plan(job, &choices, &decoder, &search);
     ls_decoder_free(&decoder);
     return status;
@@ -100,7 +121,8 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
                     .model = model,
                     .show = show,
                     .context = context,
-                    .wants_changes = options->wants_changes};
+                    .wants_changes = options->wants_changes,
+                    .verbose = options->verbose && !options->quiet};
 
     LS_TRY(ls_hardware_open(hardware, false, &job.hardware));
     ls_hardware_expect_kernels(config->fast, &job.hardware);

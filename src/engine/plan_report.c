@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "choices.h"
+#include "clock.h"
 #include "text.h"
 
 #define NEAREST_BYTES 256
@@ -93,10 +94,10 @@ static void describe_shortage(ls_plan_report *r)
                  ls_text_bytes(needed, sizeof needed, states), available);
     else
         snprintf(r->why + n, sizeof r->why - (size_t)n,
-                 "it needs %s, %s are available; lower sequence.tokens or batch.sequences, or save "
-                 "less (memory.save)",
+                 "it needs %s, %s are available; lower %ssequence.tokens or batch.sequences, or "
+                 "save less (memory.save)",
                  ls_text_bytes(needed, sizeof needed, ls_plan_place_bytes(r->plan, place)),
-                 available);
+                 available, place == LS_PLACE_HBM ? "sequence.chunk, sequence.query_block, " : "");
 }
 
 bool ls_plan_report_may_save_less(const ls_plan_report *r)
@@ -157,7 +158,9 @@ ls_status ls_plan_report_make(const ls_run_config *config, const ls_hardware *ha
     made.state_bytes_per_parameter = count_state_bytes(decoder) / (double)made.parameters;
     LS_TRY(count_places(plan, &made));
     describe_shortage(&made);
+    const double before = ls_clock_processor_seconds();
     LS_TRY(ls_plan_check(plan, made.fits ? &made.available : NULL));
+    made.check_s = ls_clock_processor_seconds() - before;
     made.checked = true;
     LS_TRY(ls_plan_times_make(&made, &decoder->options, &made.times));
     *report = made;

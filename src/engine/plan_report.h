@@ -36,6 +36,7 @@ typedef struct ls_plan_report {
     char why[LS_PLAN_WHY_BYTES]; /* it does not fit, and what may be done about it; "" if it fits */
     ls_save_nearest nearest;     /* a policy that fits; only where this one does not */
     bool checked;                /* ls_plan_check() proved it, apart from room */
+    double check_s;              /* of processor time, in which it did */
     ls_plan_times times;
     ls_plan_changes changes; /* that would make it faster */
     const ls_search *search; /* how the choices were made; NULL: not known */

@@ -21,6 +21,35 @@ static double count_dense_model(const ls_run_config *c, const ls_decoder_options
            12.0 * (double)(s->H * s->K * s->L) * sequences * n * n;
 }
 
+/* Where bench starts from: a built-in profile by its name, any other by its file. */
+static const char *find_profile(const ls_hardware *h)
+{
+    return strcmp(h->profile_file, "built in") == 0 ? h->profile : h->profile_file;
+}
+
+void ls_plan_times_explain(const ls_hardware *hardware, const ls_cost_model *model,
+                           char why[LS_TIME_WHY_BYTES])
+{
+    static const char links[] = "longspan bench links --hardware ";
+    const char *measure = hardware->is_elsewhere ? "measure on that machine" : "measure here";
+    const char *profile = find_profile(hardware);
+
+    snprintf(why, LS_TIME_WHY_BYTES, "%s", model->why_unknown);
+    if (model->why_unknown[0] == '\0' || model->lacks == 0) return;
+    const size_t n = strlen(why);
+    if (model->lacks == LS_COST_LACKS_LINKS)
+        snprintf(why + n, LS_TIME_WHY_BYTES - n,
+                 "; %s: %s%s --save FILE.yaml; then plan with --hardware FILE.yaml", measure, links,
+                 profile);
+    else
+        snprintf(why + n, LS_TIME_WHY_BYTES - n,
+                 "; %s: longspan bench ops --hardware %s --save FILE.yaml%s%s%s; then plan with "
+                 "--hardware FILE.yaml",
+                 measure, profile, model->lacks & LS_COST_LACKS_LINKS ? ", " : "",
+                 model->lacks & LS_COST_LACKS_LINKS ? links : "",
+                 model->lacks & LS_COST_LACKS_LINKS ? "FILE.yaml --save FILE.yaml" : "");
+}
+
 ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_dtype dtype,
                           ls_prediction *prediction)
 {
@@ -29,7 +58,7 @@ ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_d
     ls_prediction made = {.peak_flops_per_s = model.peak_flops_per_s};
 
     ls_cost_model_fit(&model, plan);
-    memcpy(made.why_unknown, model.why_unknown, sizeof made.why_unknown);
+    ls_plan_times_explain(hardware, &model, made.why_unknown);
     if (made.why_unknown[0] == '\0')
         LS_TRY(ls_simulate(plan, &model, NULL, NULL, &made.simulation));
     *prediction = made;

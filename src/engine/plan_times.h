@@ -12,10 +12,12 @@
 #include "hardware.h"
 #include "simulate.h"
 
+#define LS_TIME_WHY_BYTES 1536
+
 struct ls_plan_report;
 
 typedef struct ls_plan_times {
-    char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the rest is known */
+    char why_unknown[LS_TIME_WHY_BYTES]; /* the figure that is missing; "": the rest is known */
     ls_simulation simulation;
     double tokens_per_s;
     double mfu_causal, mfu_megatron; /* of the peak that the profile states */
@@ -24,10 +26,14 @@ typedef struct ls_plan_times {
 
 /* What a machine's figures say of a plan's step. */
 typedef struct ls_prediction {
-    char why_unknown[LS_COST_WHY_BYTES]; /* of the simulation; "": known */
+    char why_unknown[LS_TIME_WHY_BYTES]; /* of the simulation; "": known */
     double peak_flops_per_s;             /* of the unit that computes; 0: not known */
     ls_simulation simulation;
 } ls_prediction;
+
+/* The figure that a model lacks and the commands that measure all it lacks; "": none. */
+void ls_plan_times_explain(const ls_hardware *hardware, const ls_cost_model *model,
+                           char why[LS_TIME_WHY_BYTES]);
 
 /* LS_ERR_NO_MEMORY. */
 ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_dtype dtype,

@@ -86,13 +86,12 @@ ls_status ls_plan_trace_write(const ls_hardware *hardware, const ls_plan *plan, 
     const bool on_gpu = hardware->has_device && !hardware->emulated;
     const ls_cost_model model = ls_cost_model_make(hardware->topology, on_gpu, dtype);
     const char *lanes[LS_LANE_COUNT];
+    char why[LS_TIME_WHY_BYTES];
     simulated s = {.plan = plan, .start_s = -1};
 
-    if (model.why_unknown[0] != '\0')
-        return LS_FAIL(LS_ERR_INVALID,
-                       "--trace %s: there are no times to write: %s; `longspan bench --save` "
-                       "measures this machine",
-                       path, model.why_unknown);
+    ls_plan_times_explain(hardware, &model, why);
+    if (why[0] != '\0')
+        return LS_FAIL(LS_ERR_INVALID, "--trace %s: there are no times to write: %s", path, why);
     for (int l = 0; l < LS_LANE_COUNT; l++) lanes[l] = ls_lane_name((ls_lane)l);
     const ls_trace_options options = {.path = path,
                                       .n_spans = SPANS,

@@ -95,10 +95,12 @@ static double known_or(ls_quantity quantity, double otherwise)
     return ls_known(quantity) && quantity.value > 0 ? quantity.value : otherwise;
 }
 
-static void miss(ls_cost_model *model, const char *unit, const char *what)
+/* lacks: the benchmark that measures it; 0: what says how the profile does. */
+static void miss(ls_cost_model *model, unsigned lacks, const char *unit, const char *what)
 {
+    model->lacks |= lacks;
     if (model->why_unknown[0] != '\0') return;
-    snprintf(model->why_unknown, sizeof model->why_unknown, "%s: %s is not known", unit, what);
+    snprintf(model->why_unknown, sizeof model->why_unknown, "%s: %s", unit, what);
 }
 
 static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model)
@@ -108,21 +110,23 @@ static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model
 
     model->peak_flops_per_s = known_or(peak, 0);
     if (model->peak_flops_per_s == 0)
-        miss(model, unit->name, dtype == LS_DTYPE_BF16 ? "bf16_flops_per_s" : "fp32_flops_per_s");
+        miss(model, LS_COST_LACKS_OPS, unit->name,
+             dtype == LS_DTYPE_BF16 ? "bf16_flops_per_s is not known"
+                                    : "fp32_flops_per_s is not known");
     for (int rate = 0; rate < LS_RATE_COUNT; rate++) {
         model->rates[rate] = read_curve(unit, (ls_rate)rate, model->peak_flops_per_s);
         char what[64];
-        snprintf(what, sizeof what, "efficiency of %s", rate_ops[rate]);
-        if (model->rates[rate].n == 0) miss(model, unit->name, what);
+        snprintf(what, sizeof what, "efficiency of %s is not known", rate_ops[rate]);
+        if (model->rates[rate].n == 0) miss(model, LS_COST_LACKS_OPS, unit->name, what);
     }
 }
 
-/* The memory of the unit's own, then the nearest host memory. */
+/* The memory of the unit's own, then the nearest host memory.  unit: may be NULL. */
 static const ls_place *find_host(const ls_topology *machine, const ls_unit *unit)
 {
     const ls_place *host = NULL;
 
-    if (ls_known(unit->host_node))
+    if (unit != NULL && ls_known(unit->host_node))
         host = ls_topology_find_host(machine, (int)unit->host_node.value);
     for (int p = 0; host == NULL && p < machine->n_places; p++)
         if (machine->places[p].kind == LS_PLACE_HOST) host = &machine->places[p];
@@ -156,12 +160,13 @@ static void read_device(const ls_topology *machine, const ls_place *host, ls_cos
         memory != NULL ? ls_topology_find_link(machine, host->name, memory->name) : NULL;
 
     if (memory == NULL || !ls_known(memory->read_bytes_per_s)) {
-        miss(model, "hbm", "read_bytes_per_s");
+        miss(model, LS_COST_LACKS_LINKS, "hbm", "read_bytes_per_s is not known");
         return;
     }
     model->bytes_per_s[LS_RESOURCE_HBM] = memory->read_bytes_per_s.value;
     if (link == NULL || !ls_known(link->bytes_per_s)) {
-        miss(model, host->name, "bytes_per_s of the link to the GPU");
+        miss(model, LS_COST_LACKS_LINKS, host->name,
+             "bytes_per_s of the link to the GPU is not known");
         return;
     }
     read_link(link, model);
@@ -179,6 +184,14 @@ static void read_emulated_device(const ls_topology *machine, const ls_place *hos
                               : NULL;
 
     if (link != NULL && ls_known(link->bytes_per_s)) read_link(link, model);
+}
+
+static void miss_unit(ls_cost_model *model)
+{
+    if (model->has_device)
+        miss(model, 0, "gpu", "its FLOP/s are not known; add it to the profile's units");
+    else
+        miss(model, LS_COST_LACKS_OPS, "cpu", "its FLOP/s are not known");
 }
 
 static void read_nvme(const ls_topology *machine, const ls_place *host, ls_cost_model *model)
@@ -201,14 +214,14 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
     const ls_unit *unit = has_device ? ls_topology_find_unit(machine, LS_UNIT_GPU) : cpu;
 
     for (int r = 0; r < LS_RESOURCE_COUNT; r++) model.bytes_per_s[r] = INFINITY;
-    if (unit == NULL) {
-        miss(&model, has_device ? "gpu" : "cpu", "the unit that computes");
-        return model;
-    }
-    read_rates(unit, dtype, &model);
+    if (unit == NULL)
+        miss_unit(&model);
+    else
+        read_rates(unit, dtype, &model);
     const ls_place *host = find_host(machine, unit);
     if (host == NULL || !ls_known(host->read_bytes_per_s)) {
-        miss(&model, host != NULL ? host->name : "host", "read_bytes_per_s");
+        miss(&model, LS_COST_LACKS_LINKS, host != NULL ? host->name : "host",
+             "read_bytes_per_s is not known");
         return model;
     }
     model.host_lane_bytes_per_s = host->read_bytes_per_s.value;
@@ -224,7 +237,9 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
 void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan)
 {
     if (!model->knows_nvme && ls_plan_place_bytes(plan, LS_PLACE_NVME) > 0)
-        miss(model, "nvme", "bytes_per_s of the link to host memory");
+        miss(model, 0, "nvme",
+             "bytes_per_s of the link to host memory is not known; add {from: nvme, to: host, "
+             "bytes_per_s: {value: N, source: spec}} to the profile's links");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */

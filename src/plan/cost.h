@@ -41,7 +41,10 @@ typedef enum ls_resource {
 const char *ls_resource_name(ls_resource resource);
 
 #define LS_COST_POINTS_MAX 16
-#define LS_COST_WHY_BYTES  160
+#define LS_COST_WHY_BYTES  240
+
+/* Which benchmarks measure what a model lacks, as bits. */
+enum { LS_COST_LACKS_OPS = 1, LS_COST_LACKS_LINKS = 2 };
 
 /* Arithmetic that an op reaches, by a size of its shape: between points linear in log(size), beyond
  * them as at the last one. */
@@ -67,7 +70,8 @@ typedef struct ls_cost_model {
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
     bool has_device, knows_nvme;
-    char why_unknown[LS_COST_WHY_BYTES]; /* the figure that is missing; "": the model is complete */
+    unsigned lacks;                      /* LS_COST_LACKS_*, of all that is missing */
+    char why_unknown[LS_COST_WHY_BYTES]; /* the first that is missing; "": the model is complete */
 } ls_cost_model;
 
 /*
