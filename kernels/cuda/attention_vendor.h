@@ -34,6 +34,9 @@ const char *ls_cuda_attention_vendor_note(void);
 /* Forget the graphs, and look for the library again at the next call.  For tests. */
 void ls_cuda_attention_vendor_close(void);
 
+/* As if this version's forward had been seen to give equal bits; 0: as it is.  For tests. */
+void ls_cuda_attention_vendor_repeats(int32_t version);
+
 /* ---- attention_pieces.cu -------------------------------------------------------------------- */
 
 /* y [columns, rows] = x [rows, columns], fp32 */

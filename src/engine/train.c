@@ -434,7 +434,7 @@ static void note_start(training *t)
                      ops->kernel_name(LS_OP_attention_forward, t->config->precision,
                                       t->trainer.model->head_dim));
     if (t->config->fast && ops->vendor_note != NULL)
-        ls_progress_note(&t->progress, "determinism fast: blocks within one document by cudnn %s",
+        ls_progress_note(&t->progress, "determinism fast: cuDNN for blocks within one document: %s",
                          ops->vendor_note());
     if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
 }
