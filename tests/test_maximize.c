@@ -60,7 +60,7 @@ static double number(const cJSON *json, const char *path)
 /* The plan of one length. */
 static cJSON *plan_length(const char *machine, const char *save, int64_t tokens)
 {
-    char policy[64], length[64];
+    char policy[192], length[64];
 
     snprintf(policy, sizeof policy, "memory.save=%s", save);
     snprintf(length, sizeof length, "sequence.tokens=%lld", (long long)tokens);
@@ -91,10 +91,26 @@ static void try_all(const char *machine, const char *save, int64_t longest)
     }
 }
 
+/* memory.save of a row: a policy, or a list where the last of the two layers are held. */
+static const char *name_saves(const cJSON *longest, char text[128])
+{
+    const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+    const int held = (int)number(longest, "hbm_layers");
+
+    snprintf(text, 128, "%s", save);
+    if (held == 1)
+        snprintf(text, 128, "[{layers: 0, policy: %s}, {layers: 1, policy: %s, place: hbm}]", save,
+                 save);
+    if (held == 2) snprintf(text, 128, "[{layers: 0-1, policy: %s, place: hbm}]", save);
+    assert_in_range(held, 0, 2);
+    return text;
+}
+
 /* Of that length, what is said is what its plan says. */
 static void assert_is_planned(const char *machine, const cJSON *longest)
 {
-    const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+    char text[128];
+    const char *save = name_saves(longest, text);
     cJSON *plan = plan_length(machine, save, (int64_t)number(longest, "tokens"));
 
     assert_true(number(plan, "peak_bytes.hbm") == number(longest, "peak_bytes.hbm"));
@@ -104,10 +120,12 @@ static void assert_is_planned(const char *machine, const cJSON *longest)
     cJSON_Delete(plan);
 }
 
-/* Returns how many policies have a length. */
-static int compare(const char *machine, int code)
+/* Returns how many policies have a length; n_held: those that hold layers in device memory, each
+ * longer than without. */
+static int compare(const char *machine, int code, int *n_held)
 {
     const cJSON *longest;
+    double without[2] = {0, 0}; /* tokens of o+x/4, x/4 */
     int n = 0;
     const outcome *done = PLAN("--maximize", "tokens", "--hardware", machine);
 
@@ -116,16 +134,25 @@ static int compare(const char *machine, int code)
     assert_true(number(json, "query_block") == BLOCK && number(json, "chunk") == 8);
     cJSON_ArrayForEach(longest, cJSON_GetObjectItem(json, "maximize"))
     {
-        const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+        char text[128];
+        const char *save = name_saves(longest, text);
+        const char *policy = cJSON_GetObjectItem(longest, "save")->valuestring;
         const double tokens = number(longest, "tokens");
+        double *plain = &without[policy[0] == 'x'];
+        if (number(longest, "hbm_layers") > 0) {
+            assert_true(tokens > *plain);
+            (*n_held)++;
+        } else if (strstr(policy, "x/4") != NULL) {
+            *plain = tokens;
+        }
         try_all(machine, save, (int64_t)tokens / BLOCK);
         if (tokens > 0)
             assert_is_planned(machine, longest);
         else
             assert_true(cJSON_IsNull(cJSON_GetObjectItem(longest, "peak_bytes")));
-        n += tokens > 0;
+        n += tokens > 0 && number(longest, "hbm_layers") == 0;
     }
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "maximize")), 5);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "maximize")), 5 + *n_held);
     cJSON_Delete(json);
     return n;
 }
@@ -134,21 +161,26 @@ static void test_host_is_the_limit(void **state)
 {
     (void)state;
     put_machine("host.yaml", "4MiB", "610KiB");
-    assert_int_equal(compare("host.yaml", 0), 5);
+    int n_held = 0;
+    assert_int_equal(compare("host.yaml", 0, &n_held), 5);
+    assert_int_equal(n_held, 2);
 }
 
 static void test_device_is_the_limit(void **state)
 {
     (void)state;
     put_machine("device.yaml", "225KiB", "4MiB");
-    assert_int_equal(compare("device.yaml", 0), 5);
+    int n_held = 0;
+    assert_int_equal(compare("device.yaml", 0, &n_held), 5);
+    assert_int_equal(n_held, 0);
 }
 
 static void test_nothing_has_room(void **state)
 {
     (void)state;
     put_machine("none.yaml", "4MiB", "560KiB");
-    assert_int_equal(compare("none.yaml", 3), 0);
+    int n_held = 0;
+    assert_int_equal(compare("none.yaml", 3, &n_held), 0);
     assert_says(PLAN("--maximize", "tokens", "--hardware", "none.yaml")->err,
                 "one query block of 16 tokens do not fit tiny");
 }

@@ -164,8 +164,14 @@ static const rows cpu_rows[] = {{LS_CHUNK_ROWS, LS_QUERY_BLOCK_ROWS},
                                 {256, 1024},
                                 {128, 512},
                                 {64, 256}};
-static const rows gpu_rows[] = {{16384, 65536}, {8192, 32768}, {4096, 16384}, {2048, 8192},
-                                {16384, 32768}, {8192, 65536}, {8192, 16384}, {16384, 131072}};
+static const rows gpu_rows[] = {{LS_GPU_CHUNK_ROWS, LS_GPU_QUERY_BLOCK_ROWS},
+                                {8192, 32768},
+                                {4096, 16384},
+                                {2048, 8192},
+                                {16384, 32768},
+                                {8192, 65536},
+                                {8192, 16384},
+                                {16384, 131072}};
 
 enum {
     N_CPU_ROWS = sizeof cpu_rows / sizeof cpu_rows[0],

@@ -10,8 +10,10 @@
 
 struct ls_search;
 
-#define LS_CHUNK_ROWS       2048 /* if auto, on a CPU; fewer where the sequences are shorter */
-#define LS_QUERY_BLOCK_ROWS 8192 /* the same */
+#define LS_CHUNK_ROWS           2048  /* if auto, on a CPU; fewer where the sequences are shorter */
+#define LS_QUERY_BLOCK_ROWS     8192  /* the same */
+#define LS_GPU_CHUNK_ROWS       16384 /* the most that are tried up to half a million tokens */
+#define LS_GPU_QUERY_BLOCK_ROWS 65536
 
 /*
  * Fill in every choice the config leaves open.

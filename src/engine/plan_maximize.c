@@ -6,8 +6,13 @@
  * the plan of that length then fits and that of the next one does not, which is the proof.  A wrong
  * guess costs a few plans more: steps that double until there is a bound on either side, then
  * halves.
+ *
+ * Policies that keep least are tried once more with the inputs and outputs of the last layers in
+ * device memory for good, as many as host memory lacks room for: from the longest on that fits
+ * without.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "choices.h"
@@ -19,14 +24,18 @@
 enum { SHORT_BLOCKS = 4, LONGER_BLOCKS = 6 }; /* lengths that give the lines */
 
 static const char *const policies[] = {"x+qkv+o", "x+o", "o+x/4", "x", "x/4"};
+static const char *const held[] = {"o+x/4", "x/4"}; /* its last layers in device memory */
 
-enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+enum { N_POLICIES = sizeof policies / sizeof policies[0], N_HELD = sizeof held / sizeof held[0] };
+
+#define CORRECTIONS 4 /* layers more, or groups of them, than a division says */
 
 /* A length that has been looked at. */
 typedef struct probe {
     int64_t tokens; /* of a sequence; 0: none */
     uint64_t place_bytes[LS_PLACE_COUNT];
     ls_place_mode weights;
+    int32_t n_held; /* last layers whose saves stay in device memory */
     bool fits;
     bool is_bound_by_plan; /* a longer one's plan would be too large itself */
 } probe;
@@ -36,8 +45,9 @@ typedef struct maximum {
     const ls_model_config *model;
     const ls_hardware *hardware;
     int64_t chunk, query_block;
-    ls_choices choices;        /* of the policy at work */
-    probe longest[N_POLICIES]; /* 0 tokens: not even a query block fits */
+    ls_choices choices;         /* of the policy at work */
+    probe longest[N_POLICIES];  /* 0 tokens: not even a query block fits */
+    probe longest_held[N_HELD]; /* n_held 0: none fits that is longer */
 } maximum;
 
 /* ---- looking at a length ------------------------------------------------------------------- */
@@ -50,12 +60,21 @@ static bool has_room(const ls_hardware *hardware, const uint64_t place_bytes[LS_
 }
 
 /* The run with this policy and length: a view of the config, nothing of it is released. */
-static ls_run_config make_config(const maximum *m, ls_save_policy save, int64_t blocks)
+static ls_run_config make_config(const maximum *m, ls_save_policy save, int32_t n_held,
+                                 int64_t blocks)
 {
+    const int32_t n_layers = (int32_t)m->model->num_hidden_layers;
     ls_run_config config = *m->config;
 
     config.save_auto = false;
     ls_saves_set(&config.saves, save);
+    if (n_held > 0) {
+        const ls_save_range range = {0, n_layers - n_held - 1, save, 0};
+        const ls_save_range last = {n_layers - n_held, n_layers - 1, save, 1 + LS_PLACE_HBM};
+        config.saves = (ls_saves){.n_layers = n_layers};
+        if (n_held < n_layers) config.saves.ranges[config.saves.n_ranges++] = range;
+        config.saves.ranges[config.saves.n_ranges++] = last;
+    }
     config.chunk = m->chunk;
     config.query_block = m->query_block;
     config.sequence_tokens = blocks * m->query_block;
@@ -63,15 +82,18 @@ static ls_run_config make_config(const maximum *m, ls_save_policy save, int64_t 
 }
 
 /* What the plan takes that training would follow at this length. */
-static ls_status look(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
+static ls_status look(maximum *m, ls_save_policy save, int32_t n_held, int64_t blocks,
+                      probe *length)
 {
-    const ls_run_config config = make_config(m, save, blocks);
+    const ls_run_config config = make_config(m, save, n_held, blocks);
     ls_plan_cost cost;
 
+    m->choices.saves = config.saves;
     LS_TRY(ls_choices_check_plan(&config, m->model, &m->choices));
     LS_TRY(ls_choices_measure(&config, m->model, m->hardware, &m->choices, &cost));
     *length = (probe){.tokens = config.sequence_tokens,
                       .weights = m->choices.placement.classes[LS_CLASS_WEIGHTS].mode,
+                      .n_held = n_held,
                       .fits = has_room(m->hardware, cost.place_bytes)};
     memcpy(length->place_bytes, cost.place_bytes, sizeof length->place_bytes);
     return LS_OK;
@@ -110,8 +132,8 @@ static bool would_fit(const maximum *m, const lines *l, int64_t blocks)
 
 static ls_status guess_longest(const maximum *m, ls_save_policy save, int64_t most, int64_t *blocks)
 {
-    const ls_run_config shorter = make_config(m, save, SHORT_BLOCKS);
-    const ls_run_config longer = make_config(m, save, LONGER_BLOCKS);
+    const ls_run_config shorter = make_config(m, save, 0, SHORT_BLOCKS);
+    const ls_run_config longer = make_config(m, save, 0, LONGER_BLOCKS);
     int64_t least = 0, end = most + 1; /* would fit; would not */
     lines l;
 
@@ -142,7 +164,7 @@ static int64_t find_plan_bound(const maximum *m, ls_save_policy save, int64_t mo
 
     while (end - least > 1) {
         const int64_t middle = least + (end - least) / 2;
-        const ls_run_config config = make_config(m, save, middle);
+        const ls_run_config config = make_config(m, save, 0, middle);
         if (ls_choices_check_plan(&config, m->model, &m->choices) == LS_OK)
             least = middle;
         else
@@ -154,7 +176,7 @@ static int64_t find_plan_bound(const maximum *m, ls_save_policy save, int64_t mo
 static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
 {
     const int64_t tokens_bound = INT32_MAX / m->config->sequences / m->query_block;
-    const ls_run_config one = make_config(m, save, 1);
+    const ls_run_config one = make_config(m, save, 0, 1);
     int64_t guess, step = 1;
     probe found = {0}, next;
 
@@ -166,7 +188,7 @@ static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
     guess = most;
     if (most > LONGER_BLOCKS) LS_TRY(guess_longest(m, save, most, &guess));
     for (guess = clamp(guess, 1, most); end - least > 1; step *= 2) {
-        LS_TRY(look(m, save, guess, &next));
+        LS_TRY(look(m, save, 0, guess, &next));
         if (next.fits) {
             found = next;
             least = guess;
@@ -181,6 +203,78 @@ static ls_status find_longest(maximum *m, ls_save_policy save, probe *longest)
     return LS_OK;
 }
 
+/* ---- last layers in device memory ---------------------------------------------------------- */
+
+static bool lacks(const maximum *m, const probe *length, ls_place_kind place)
+{
+    return length->place_bytes[place] > ls_choices_room(m->hardware, place);
+}
+
+/* As many as host memory lacks room for, in whole groups; fits: with them it does. */
+static ls_status look_held(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
+{
+    const int32_t n_layers = (int32_t)m->model->num_hidden_layers;
+    const int32_t group = save.x_stride > 0 ? save.x_stride : 1;
+
+    LS_TRY(look(m, save, 0, blocks, length));
+    if (length->fits || !lacks(m, length, LS_PLACE_HOST)) return LS_OK;
+    const ls_run_config config = make_config(m, save, 0, blocks);
+    const double group_bytes =
+        ls_save_host_bytes(&config, m->model, &config.saves) / (double)n_layers * group;
+    if (group_bytes <= 0) return LS_OK; /* nothing is kept that could be held */
+    const double missing =
+        (double)(length->place_bytes[LS_PLACE_HOST] - ls_choices_room(m->hardware, LS_PLACE_HOST));
+    int64_t n_held = (int64_t)ceil(missing / group_bytes) * group;
+    for (int i = 0; i < CORRECTIONS; i++, n_held += group) {
+        if (n_held > n_layers) n_held = n_layers; /* the last group may be short */
+        LS_TRY(look(m, save, (int32_t)n_held, blocks, length));
+        if (length->fits || lacks(m, length, LS_PLACE_HBM) || n_held == n_layers) return LS_OK;
+    }
+    return LS_OK;
+}
+
+/* Longer than what fits without, by steps that double until one does not, then halves. */
+static ls_status find_longest_held(maximum *m, ls_save_policy save, const probe *without,
+                                   probe *longest)
+{
+    const ls_run_config one = make_config(m, save, 0, 1);
+    const int64_t tokens_bound = INT32_MAX / m->config->sequences / m->query_block;
+    int64_t least = without->tokens / m->query_block, end, step = 1;
+    bool has_end = false; /* a length that does not fit; else what a plan may have */
+    probe next;
+
+    *longest = *without;
+    LS_TRY(ls_choices_make_any(&one, m->model, m->hardware, true, NULL, &m->choices));
+    end = find_plan_bound(m, save, tokens_bound) + 1;
+    while (end - least > 1) {
+        const int64_t guess =
+            !has_end && step < end - least ? least + step : least + (end - least) / 2;
+        LS_TRY(look_held(m, save, guess, &next));
+        if (next.fits) {
+            *longest = next;
+            least = guess;
+            step *= 2;
+        } else {
+            end = guess;
+            has_end = true;
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status find_all_held(maximum *m)
+{
+    for (int h = 0; h < N_HELD; h++) {
+        ls_save_policy policy;
+        int p = 0;
+        while (strcmp(policies[p], held[h]) != 0) p++;
+        const bool known = ls_save_policy_parse(held[h], &policy);
+        assert(known);
+        LS_TRY(find_longest_held(m, policy, &m->longest[p], &m->longest_held[h]));
+    }
+    return LS_OK;
+}
+
 static ls_status find_all(maximum *m)
 {
     for (int p = 0; p < N_POLICIES; p++) {
@@ -189,14 +283,35 @@ static ls_status find_all(maximum *m)
         assert(known);
         LS_TRY(find_longest(m, policy, &m->longest[p]));
     }
-    return LS_OK;
+    return m->hardware->has_device ? find_all_held(m) : LS_OK;
 }
 
 /* ---- what is said of it -------------------------------------------------------------------- */
 
+static void print_longest(const maximum *m, const char *save, const probe *longest, FILE *file)
+{
+    char tokens[LS_TEXT_BYTES], hbm[LS_TEXT_BYTES], host[LS_TEXT_BYTES];
+
+    if (longest->tokens == 0) {
+        fprintf(file, "  %-10s %12s\n", save, "none");
+        return;
+    }
+    fprintf(file, "  %-10s %12s %12s %12s   %s", save,
+            ls_text_count(tokens, sizeof tokens, longest->tokens),
+            ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_HBM]),
+            ls_text_bytes(host, sizeof host, longest->place_bytes[LS_PLACE_HOST]),
+            ls_mode_name(longest->weights));
+    if (longest->n_held > 0) fprintf(file, "; the last %d layers' in hbm", (int)longest->n_held);
+    if (longest->place_bytes[LS_PLACE_NVME] > 0)
+        fprintf(file, "; nvme %s of %s",
+                ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_NVME]),
+                ls_text_bytes(host, sizeof host, m->hardware->available_bytes[LS_PLACE_NVME]));
+    fputs(longest->is_bound_by_plan ? "; longer with a greater sequence.chunk\n" : "\n", file);
+}
+
 static void print_table(const maximum *m, FILE *file)
 {
-    char block[LS_TEXT_BYTES], chunk[LS_TEXT_BYTES], tokens[LS_TEXT_BYTES];
+    char block[LS_TEXT_BYTES], chunk[LS_TEXT_BYTES];
     char hbm[LS_TEXT_BYTES], host[LS_TEXT_BYTES];
 
     fprintf(file,
@@ -206,23 +321,9 @@ static void print_table(const maximum *m, FILE *file)
             ls_text_count(block, sizeof block, m->query_block),
             ls_text_count(chunk, sizeof chunk, m->choices.chunk));
     fprintf(file, "  %-10s %12s %12s %12s   %s\n", "save", "tokens", "hbm", "host", "weights");
-    for (int p = 0; p < N_POLICIES; p++) {
-        const probe *longest = &m->longest[p];
-        if (longest->tokens == 0) {
-            fprintf(file, "  %-10s %12s\n", policies[p], "none");
-            continue;
-        }
-        fprintf(file, "  %-10s %12s %12s %12s   %s", policies[p],
-                ls_text_count(tokens, sizeof tokens, longest->tokens),
-                ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_HBM]),
-                ls_text_bytes(host, sizeof host, longest->place_bytes[LS_PLACE_HOST]),
-                ls_mode_name(longest->weights));
-        if (longest->place_bytes[LS_PLACE_NVME] > 0)
-            fprintf(file, "; nvme %s of %s",
-                    ls_text_bytes(hbm, sizeof hbm, longest->place_bytes[LS_PLACE_NVME]),
-                    ls_text_bytes(host, sizeof host, m->hardware->available_bytes[LS_PLACE_NVME]));
-        fputs(longest->is_bound_by_plan ? "; longer with a greater sequence.chunk\n" : "\n", file);
-    }
+    for (int p = 0; p < N_POLICIES; p++) print_longest(m, policies[p], &m->longest[p], file);
+    for (int h = 0; h < N_HELD; h++)
+        if (m->longest_held[h].n_held > 0) print_longest(m, held[h], &m->longest_held[h], file);
     fprintf(file, "  %-10s %12s %12s %12s\n", "available", "",
             ls_text_bytes(hbm, sizeof hbm, m->hardware->available_bytes[LS_PLACE_HBM]),
             ls_text_bytes(host, sizeof host, m->hardware->available_bytes[LS_PLACE_HOST]));
@@ -252,6 +353,7 @@ static ls_status add_longest(const char *save, const probe *longest, cJSON *list
     LS_TRY(ls_json_append(list, object));
     LS_TRY(ls_json_add(object, "save", cJSON_CreateString(save)));
     LS_TRY(add_number(object, "tokens", (double)longest->tokens));
+    LS_TRY(add_number(object, "hbm_layers", (double)longest->n_held));
     LS_TRY(ls_json_add(object, "weights",
                        fits ? cJSON_CreateString(ls_mode_name(longest->weights))
                             : cJSON_CreateNull()));
@@ -266,6 +368,8 @@ static ls_status fill(const maximum *m, cJSON *json)
 
     LS_TRY(ls_json_add(json, "maximize", list));
     for (int p = 0; p < N_POLICIES; p++) LS_TRY(add_longest(policies[p], &m->longest[p], list));
+    for (int h = 0; h < N_HELD; h++)
+        if (m->longest_held[h].n_held > 0) LS_TRY(add_longest(held[h], &m->longest_held[h], list));
     LS_TRY(ls_json_add(json, "profile", cJSON_CreateString(m->hardware->profile)));
     LS_TRY(ls_json_add(json, "model", cJSON_CreateString(m->config->model_path)));
     LS_TRY(add_number(json, "sequences", (double)m->config->sequences));
@@ -314,21 +418,27 @@ static ls_status print_maximum(const maximum *m, bool json, FILE *file)
     return give_verdict(m);
 }
 
+/* Where the run file leaves them open: those of a run of half a million tokens. */
+static void set_rows(maximum *m)
+{
+    const ls_run_config *c = m->config;
+    const bool on_gpu = m->hardware->has_device && !m->hardware->emulated;
+    const int64_t block = on_gpu ? LS_GPU_QUERY_BLOCK_ROWS : LS_QUERY_BLOCK_ROWS;
+    const int64_t chunk = on_gpu ? LS_GPU_CHUNK_ROWS : LS_CHUNK_ROWS;
+
+    m->query_block = c->query_block > 0 ? c->query_block : block;
+    m->chunk = c->chunk > 0 ? c->chunk : chunk < m->query_block ? chunk : m->query_block;
+}
+
 ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *model, bool json,
                           FILE *file, const ls_job_options *options)
 {
     ls_hardware hardware;
-    maximum m = {.config = config,
-                 .model = model,
-                 .hardware = &hardware,
-                 .query_block =
-                     config->query_block > 0 ? config->query_block : LS_QUERY_BLOCK_ROWS};
-    bool computes_on_gpu;
+    maximum m = {.config = config, .model = model, .hardware = &hardware};
 
     LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
     ls_hardware_expect_kernels(config->fast, &hardware);
-    computes_on_gpu = hardware.has_device && !hardware.emulated;
-    m.chunk = config->chunk > 0 ? config->chunk : computes_on_gpu ? m.query_block : LS_CHUNK_ROWS;
+    set_rows(&m);
     if (!options->quiet) ls_run_warnings_print(config, model, &hardware);
     ls_status status = find_all(&m);
     if (status == LS_OK) status = print_maximum(&m, json, file);
