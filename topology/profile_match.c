@@ -180,12 +180,12 @@ static void describe_largest_host(const ls_topology *t, char *text, size_t size)
 static void describe_gpu(const ls_topology *t, const ls_unit *gpu, char *text, size_t size)
 {
     char hbm[LS_TEXT_BYTES] = "unknown", host[2 * LS_TEXT_BYTES] = "unknown";
-    const ls_place *memory = gpu->place >= 0 ? &t->places[gpu->place] : NULL;
+    const ls_quantity memory =
+        gpu->place >= 0 ? t->places[gpu->place].capacity_bytes : (ls_quantity){0};
     const ls_place *near =
         ls_known(gpu->host_node) ? ls_topology_find_host(t, (int)gpu->host_node.value) : NULL;
 
-    if (memory != NULL && ls_known(memory->capacity_bytes))
-        ls_text_bytes(hbm, sizeof hbm, (uint64_t)memory->capacity_bytes.value);
+    if (ls_known(memory)) ls_text_bytes(hbm, sizeof hbm, (uint64_t)memory.value);
     if (near != NULL && ls_known(near->capacity_bytes))
         ls_text_bytes(host, sizeof host, (uint64_t)near->capacity_bytes.value);
     else if (!ls_known(gpu->host_node))
