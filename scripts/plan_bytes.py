@@ -12,7 +12,7 @@ import re
 import sys
 
 GIB = 2**30
-LOGITS_TILE_BYTES, LOSS_ROWS_MIN = 64 << 20, 16
+LOGITS_TILE_BYTES, LOSS_ROWS_MIN, LOSS_ROWS_GPU = 64 << 20, 16, 2048
 SUMSQ_BLOCK = 4096
 CONTROL_BYTES = 64
 CLASSES = "weights lo m v grad x o kv dkv chunk logits batch staging".split()
@@ -78,6 +78,8 @@ class Shape:
         self.N = self.L * self.N_layer + (1 if self.tied else 2) * self.E + self.D
         self.n_params = (11 if self.qk_norm else 9) * self.L + (2 if self.tied else 3)
         rows = max(LOGITS_TILE_BYTES // (4 * self.V), LOSS_ROWS_MIN)
+        if args.link != "none":
+            rows = LOSS_ROWS_GPU
         self.R = min(rows, self.C)
         # layer inputs: kept ones, the end, and those between, which all groups share
         self.groups = -(-self.L // self.k)

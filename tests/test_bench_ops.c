@@ -97,9 +97,11 @@ static void test_profile(void **state)
     assert_near(machine->units[0].bf16_flops_per_s.value, 200);
     assert_near(machine->units[0].fp32_flops_per_s.value, 300);
     assert_int_equal(machine->units[0].bf16_flops_per_s.source, LS_SOURCE_MEASURED);
-    assert_int_equal(machine->units[0].n_efficiencies, 4);
+    assert_int_equal(machine->units[0].n_efficiencies, 5); /* two of a shape are one */
     const ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
     assert_string_equal(model.why_unknown, "");
+    assert_near(model.op_bytes_per_s[LS_OP_swiglu_forward], 5); /* 10 bytes in 2 s */
+    assert_near(model.op_bytes_per_s[LS_OP_matmul], 0);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 64), 80);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 512), 200);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 2048), 100);
@@ -127,7 +129,7 @@ static void test_several_kernels(void **state)
     machine->places[0] = (ls_place){
         .kind = LS_PLACE_HOST, .name = "host0", .read_bytes_per_s = ls_discovered(1e9, "test")};
     ls_bench_ops_fill(&bench, &machine->units[0]);
-    assert_int_equal(unit->n_efficiencies, 5);
+    assert_int_equal(unit->n_efficiencies, 6); /* the last is swiglu's bytes */
     assert_string_equal(unit->efficiencies[0].kernel, "");
     assert_string_equal(unit->efficiencies[2].kernel, "cudnn");
     assert_near(unit->efficiencies[2].fraction.value, 100.0 / 200.0);

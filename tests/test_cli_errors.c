@@ -5,6 +5,7 @@
 #include "cli_test.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 /* ---- usage and config ---------------------------------------------------------------------- */
 
@@ -128,7 +129,13 @@ static void test_shards(void **state)
     done = RUN(2, "train", "run.yaml", "--set", "data.valid=data/none");
     assert_says(done->err, "data.valid: data/none.bin does not exist");
 
+    done = RUN(2, "train", "run.yaml", "--set", "data.format=raw-u16", "--set",
+               "data.train=data/none");
+    assert_says(done->err, "data.train: data/none.bin does not exist");
     char *bin = need_bytes(at("data/train.bin"), &bytes);
+    put_bytes(at("data/alone.bin"), bin, bytes);
+    done = RUN(2, "train", "run.yaml", "--set", "data.train=data/alone");
+    assert_says(done->err, "data.train: data/alone.idx does not exist");
     put_bytes(at("data/cut.bin"), bin, bytes);
     free(bin);
     char *index = need_bytes(at("data/train.idx"), &bytes);
@@ -207,6 +214,26 @@ static void test_stop_after_out_of_reach(void **state)
 }
 
 /* A file, or a link to nothing, where the run directory or one above it would be. */
+/* A pipe under a name of the run directory: nobody waits for its other end. */
+static void test_pipes_in_the_run_directory(void **state)
+{
+    static const char *const names[] = {"record.jsonl", "power.csv"};
+
+    (void)state;
+    RUN(75, "train", "run.yaml", "--set", "output=piped", "--stop-after", "1");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const bool has_meters = is_there(at("piped/power.csv"));
+        if (i == 1 && !has_meters) continue; /* nothing is written there */
+        if (is_there(at("piped/%s", names[i])))
+            assert_int_equal(unlink(at("piped/%s", names[i])), 0);
+        assert_int_equal(mkfifo(at("piped/%s", names[i]), 0600), 0);
+        const outcome *done = RUN(i == 0 ? 1 : 75, "train", "run.yaml", "--set", "output=piped",
+                                  "--resume", "--stop-after", "2");
+        if (i == 0) assert_says(done->err, "piped/record.jsonl is no plain file; move it away");
+        assert_int_equal(unlink(at("piped/%s", names[i])), 0);
+    }
+}
+
 static void test_output_is_no_folder(void **state)
 {
     static const struct {
@@ -501,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_run_directory),
         cmocka_unit_test(test_stop_after_out_of_reach),
+        cmocka_unit_test(test_pipes_in_the_run_directory),
         cmocka_unit_test(test_output_is_no_folder),
         cmocka_unit_test(test_checkpoint_files),
         cmocka_unit_test_teardown(test_failed_save_leaves_nothing, lift_limit),

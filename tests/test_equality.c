@@ -67,6 +67,7 @@ static const struct where {
     const char *name;
 } places[] = {{HOST_ALONE, LS_MODE_DIRECT, 0, "host memory"},
               {RESIDENT, LS_MODE_STREAM, 2, "device, ring of 2"},
+              {RESIDENT, LS_MODE_STREAM, 1, "device, a single slot"},
               {RESIDENT, LS_MODE_STREAM, 5, "device, ring of 5"},
               {RESIDENT, LS_MODE_RESIDENT, 2, "device, weights resident"},
               {KEYS_STREAMED, LS_MODE_STREAM, 2, "keys streamed, ring of 2"},

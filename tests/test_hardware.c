@@ -104,7 +104,8 @@ static ls_placement place_long_run(const ls_hardware *h)
 {
     ls_choices choices = {.chunk = long_run.chunk,
                           .query_block = long_run.query_block,
-                          .loss_rows = ls_decoder_loss_rows(llama_7b.vocab_size, long_run.chunk),
+                          .loss_rows =
+                              ls_decoder_loss_rows(llama_7b.vocab_size, long_run.chunk, true),
                           .saves = long_run.saves};
     assert_ok(ls_choices_place(&long_run, &llama_7b, h, true, false, &choices));
     return choices.placement;

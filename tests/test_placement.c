@@ -154,8 +154,9 @@ static void senseless_wishes_are_refused(void **state)
            LS_ERR_INVALID, "memory.save: place hbm of layers from 3 on");
     machine->n_places = 1;
     machine->places[0] = (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0"};
-    refuse(machine, &(ls_placement_wish){.ring_slots = 1}, LS_ERR_INVALID, "memory.ring_slots: 1");
-    refuse(machine, &(ls_placement_wish){.ring_slots = 65}, LS_ERR_INVALID, "2 to 64");
+    refuse(machine, &(ls_placement_wish){.ring_slots = -1}, LS_ERR_INVALID,
+           "memory.ring_slots: -1");
+    refuse(machine, &(ls_placement_wish){.ring_slots = 65}, LS_ERR_INVALID, "1 to 64");
     refuse(machine, &(ls_placement_wish){.place_given[LS_CLASS_M] = true, .places = {0}},
            LS_ERR_INVALID, "memory.place.m: hbm");
     free(machine);

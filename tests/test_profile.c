@@ -178,6 +178,8 @@ static void test_refused(void **state)
         {"name: x\nunits:\n- kind: gpu\n  efficiency:\n"
          "  - {op: matmul, shape: big, fraction: {value: 1.5, source: spec}}\n",
          "p.yaml:5: units[0].efficiency[0].fraction.value: '1.5' is out of range"},
+        {"name: x\nunits:\n- kind: gpu\n  efficiency:\n  - {op: matmul, shape: big}\n",
+         "p.yaml:5: units[0].efficiency[0]: wants one of 'fraction' and 'bytes_per_s'"},
         {"name: x\nunits:\n- kind: gpu\n  power_states: {idle: 70}\n",
          "units[0].power_states.idle: wants {value: ..., source: ...}"},
         {"name: x\nmatch: {hbm_bytes: {least: 2GB, most: 1GB}}\n",

@@ -123,6 +123,7 @@ static const char everything[] =
     "  clip_norm: 0\n"
     "  moments: fp32\n"
     "  gradients: bf16\n"
+    "  updates: serial\n"
     "  groups: [{match: 'model.embed_tokens.*', lr_scale: 0.1}, {match: \"model.layers.[0-3].*\", "
     "frozen: true}]\n"
     "  skip_nonfinite_max: 0\n"
@@ -150,6 +151,7 @@ static void every_key_is_taken(void **state)
     (void)state;
     assert_string_equal(c.hardware, "cpu");
     assert_int_equal(c.precision, LS_DTYPE_F32);
+    assert_true(c.serial_updates);
     assert_true(c.fast && c.rope_scaling_given && c.rope_scaling.no_truncate);
     assert_int_equal(c.rope_scaling.original_tokens, 32768);
     assert_int_equal(c.train.n_paths, 2);
@@ -285,8 +287,8 @@ static void refusals_name_place_key_and_what_is_allowed(void **state)
          "'q2' is not known, did you mean 'q8'? allowed: fp32, bf16, q8, q4"},
         {"optimizer: {gradients: q8}\n", LS_ERR_INVALID, "'q8' is not known; allowed: fp32, bf16"},
         {"memory: {weights: host}\n", LS_ERR_INVALID, "auto, resident, direct, stream"},
-        {"memory: {ring_slots: 1}\n", LS_ERR_INVALID,
-         "memory.ring_slots: '1' is out of range; allowed: 2 to 64"},
+        {"memory: {ring_slots: 0}\n", LS_ERR_INVALID,
+         "memory.ring_slots: '0' is out of range; allowed: 1 to 64"},
         {"memory: {place: {x: hmb}}\n", LS_ERR_INVALID, "memory.place.x: "},
         {"memory: {place: {batch: host}}\n", LS_ERR_INVALID, "memory.place.batch: unknown key"},
     };
@@ -410,6 +412,16 @@ static void the_shipped_run_finds_its_model(void **state)
     assert_int_equal(chdir(LS_SOURCE_DIR "/configs/runs"), 0);
     if (ls_run_config_read("demo.yaml", NULL, 0, &c) != LS_OK) fail_msg("%s", ls_error());
     assert_string_equal(c.model_path, "../models/byte-3m.yaml");
+    ls_run_config_free(&c);
+
+    /* a profile's file lies beside the run file; --set names one in the working directory */
+    static const char baseline[] = LS_SOURCE_DIR "/configs/runs/baselines/megatrain-7b-1k.yaml";
+    const char *const sets[] = {"hardware=gh200-pytorch.yaml"};
+    if (ls_run_config_read(baseline, NULL, 0, &c) != LS_OK) fail_msg("%s", ls_error());
+    assert_string_equal(c.hardware, LS_SOURCE_DIR "/configs/runs/baselines/gh200-pytorch.yaml");
+    ls_run_config_free(&c);
+    if (ls_run_config_read(baseline, sets, 1, &c) != LS_OK) fail_msg("%s", ls_error());
+    assert_string_equal(c.hardware, "gh200-pytorch.yaml");
     ls_run_config_free(&c);
 
     /* the run file's own folder comes first */

@@ -57,7 +57,7 @@ static name_list list_yaml(const char *folder)
 static bool plan(const char *run, const char *hardware, const char *tokens)
 {
     char path[512], length[64] = "";
-    const char *argv[12] = {PROGRAM, "plan", path, "--json", "--quiet"};
+    const char *argv[16] = {PROGRAM, "plan", path, "--json", "--quiet"};
     int n = 5;
 
     snprintf(path, sizeof path, RUNS "/%s.yaml", run);
@@ -73,6 +73,10 @@ static bool plan(const char *run, const char *hardware, const char *tokens)
     if (tokens != NULL && strcmp(tokens, SHORT) == 0) {
         argv[n++] = "--set";
         argv[n++] = "sequence.query_block=16k"; /* several blocks all the same */
+    }
+    if (SANITIZED && strchr(run, '/') != NULL) {
+        argv[n++] = "--set";
+        argv[n++] = "batch.sequences=4";
     }
     const outcome *done = finish(start(argv));
     if (done->code != 0 && done->code != 3)
@@ -118,6 +122,24 @@ static void long_runs_fit_their_own_profile(void **state)
     assert_true(n_long >= 4);
 }
 
+/* Other systems' policies, on the machine that each names. */
+static void baselines_fit_their_own_profile(void **state)
+{
+    const name_list runs = list_yaml(RUNS "/baselines");
+    int n_planned = 0;
+
+    (void)state;
+    for (int r = 0; r < runs.n; r++) {
+        char run[2 * NAME_BYTES];
+        if (strncmp(runs.names[r], "gh200-", 6) == 0) continue; /* a machine */
+        snprintf(run, sizeof run, "baselines/%s", runs.names[r]);
+        n_planned++;
+        if (!plan(run, NULL, strstr(run, "-512k") != NULL ? FULL : NULL))
+            fail_msg("%s does not fit", run);
+    }
+    assert_int_equal(n_planned, 9);
+}
+
 static void every_run_plans_on_every_profile(void **state)
 {
     const name_list runs = list_yaml(RUNS), profiles = list_yaml(PROFILES);
@@ -153,6 +175,7 @@ static void models_have_their_published_sizes(void **state)
         const char *model;
         double parameters;
     } models[] = {{"qwen2.5-7b", 7615616512.0},
+                  {"qwen2.5-14b", 14770033664.0},
                   {"llama-2-7b", 6738415616.0},
                   {"mistral-7b", 7248023552.0},
                   {"llama-3.1-8b", 8030261248.0}};
@@ -176,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_runs_fit_their_own_profile),
+        cmocka_unit_test(baselines_fit_their_own_profile),
         cmocka_unit_test(every_run_plans_on_every_profile),
         cmocka_unit_test(no_plan_needs_much_memory),
         cmocka_unit_test(models_have_their_published_sizes),

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "placement_test.h"
 #include "plan_test.h"
 #include "simulate.h"
@@ -528,6 +529,137 @@ static void test_laws(void **state)
         }
 }
 
+/* ---- a CPU --------------------------------------------------------------------------------- */
+
+/* Two cores, which ops and updates want whole; memory of 100 bytes/s, swiglu of 10 at 20. */
+static ls_cost_model make_cpu_model(void)
+{
+    ls_topology *machine = make_machine();
+    ls_unit *cpu = &machine->units[1];
+
+    cpu->cores = figure(2);
+    cpu->bf16_flops_per_s = figure(1000);
+    add_efficiency(cpu, "matmul", "large", 0.5);
+    add_efficiency(cpu, "attention_forward", "causal-1k", 0.1);
+    add_efficiency(cpu, "attention_backward", "causal-1k", 0.1);
+    cpu->efficiencies[cpu->n_efficiencies] = (ls_efficiency){.op = "swiglu_forward"};
+    cpu->efficiencies[cpu->n_efficiencies++].bytes_per_s = figure(20);
+    cpu->efficiencies[cpu->n_efficiencies] = (ls_efficiency){.op = "adamw"};
+    cpu->efficiencies[cpu->n_efficiencies++].bytes_per_s = figure(400);
+    ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
+    model.launch_latency_s = 0;
+    free(machine);
+    assert_string_equal(model.why_unknown, "");
+    return model;
+}
+
+/* The rate that was measured of an op stands, slower than memory or, in caches, faster. */
+static void test_measured_rates(void **state)
+{
+    const ls_cost_model model = make_cpu_model();
+    hand_plan h;
+
+    (void)state;
+    start(&h);
+    touch(&h, add(&h, LS_LANE_COMPUTE, LS_CALL_OP, LS_OP_swiglu_forward, -1), HOST_ARENA, 100);
+    ls_step_cost cost = ls_cost_of(&model, &h.plan, 0);
+    assert_near(cost.seconds, 5);
+    assert_near(cost.bytes[LS_RESOURCE_HOST], 100);
+    add_update(&h, 400, -1);
+    cost = ls_cost_of(&model, &h.plan, 1);
+    assert_near(cost.seconds, 1);
+    assert_near(cost.bytes[LS_RESOURCE_HOST], 100); /* no more than memory gives in that time */
+}
+
+/* Both lanes want both cores: each goes half as fast.  A copy that a throttle slows wants little.
+ */
+static void test_cores_shared(void **state)
+{
+    const ls_cost_model model = make_cpu_model();
+    ls_simulation s;
+    hand_plan h;
+
+    (void)state;
+    start(&h);
+    add_matmul(&h, 1000, 10, -1); /* 2 s alone */
+    add_update(&h, 1200, -1);     /* 3 s alone; of memory 100 bytes/s, all there is */
+    wait_for_step_before(&h, 0, 1);
+    assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
+    assert_near(s.first_s, 5);
+    assert_near(s.lower_bound_s, 5);
+    assert_string_equal(s.bound_by, "cores");
+    start(&h);
+    add_copy(&h, LS_LANE_COPY_IN, 100, -1); /* 2 s behind its link; twice 100 bytes by one core */
+    const ls_step_cost cost = ls_cost_of(&model, &h.plan, 0);
+    assert_true(cost.bytes[LS_RESOURCE_CORES] <= cost.seconds);
+}
+
+/* ---- when forward starts --------------------------------------------------------------------- */
+
+typedef struct moments {
+    const ls_plan *plan;
+    double forward_s, updated_s; /* of the second step's first op; of the first's last update */
+} moments;
+
+static void note_moment(void *context, int64_t index, int repetition, double start_s, double end_s)
+{
+    moments *m = context;
+    const ls_step *step = &m->plan->steps[index];
+
+    if (repetition == 0 && step->op == LS_OP_adamw && step->kind == LS_CALL_OP)
+        m->updated_s = end_s;
+    if (repetition == 1 && step->lane == LS_LANE_COMPUTE && m->forward_s == 0)
+        m->forward_s = start_s;
+}
+
+/* Forward starts before the last update, or with serial updates after it. */
+static void test_serial_updates(void **state)
+{
+    const ls_decoder_options options = grouped_options();
+    ls_topology *machine = make_machine();
+    const ls_cost_model model = make_model(machine);
+
+    (void)state;
+    for (int serial = 0; serial < 2; serial++) {
+        ls_placement placement = place_weights(LS_MODE_RESIDENT, true);
+        ls_decoder decoder;
+        ls_plan plan;
+        ls_simulation s;
+        placement.serial_updates = serial != 0;
+        build_placed_plan(&options, &placement, &decoder, &plan);
+        assert_ok(ls_plan_check(&plan, NULL));
+        moments m = {.plan = &plan};
+        assert_ok(ls_simulate(&plan, &model, note_moment, &m, &s));
+        assert_true(m.updated_s > 0 && m.forward_s > 0);
+        assert_int_equal(m.forward_s >= m.updated_s, serial);
+        ls_plan_free(&plan);
+        ls_decoder_free(&decoder);
+    }
+    free(machine);
+}
+
+/* ---- what ops touch -------------------------------------------------------------------------- */
+
+/* Rows of a table that are looked up: no more than there are tokens, nor than the table has. */
+static void test_touched_bytes(void **state)
+{
+    const ls_step rope = {.kind = LS_CALL_OP, .op = LS_OP_rope};
+    const ls_step forward = {.kind = LS_CALL_OP, .op = LS_OP_embedding_forward};
+    const ls_step backward = {.kind = LS_CALL_OP, .op = LS_OP_embedding_backward};
+    const ls_op_args positions = {.rope = {.N = 10, .K = 8}};
+    const ls_op_args rows = {.embedding_forward = {.N = 10, .D = 8, .dtype = LS_DTYPE_BF16}};
+    const ls_op_args sums = {.embedding_backward = {.N = 10, .D = 8, .dtype = LS_DTYPE_BF16}};
+
+    (void)state;
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 2, 1e6), 10 * 8 * 4);
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 2, 64), 64);
+    assert_near(ls_cost_touched_bytes(&rope, &positions, 1, 1e6), 1e6);
+    assert_near(ls_cost_touched_bytes(&forward, &rows, 1, 1e6), 10 * 8 * 2);
+    assert_near(ls_cost_touched_bytes(&forward, &rows, 0, 1e6), 1e6);
+    assert_near(ls_cost_touched_bytes(&backward, &sums, 0, 1e6), 10 * 8 * 4);
+    assert_near(ls_cost_touched_bytes(&backward, &sums, 1, 1e6), 1e6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +672,10 @@ int main(void)
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_host_memory_shared),
         cmocka_unit_test(test_laws),
+        cmocka_unit_test(test_measured_rates),
+        cmocka_unit_test(test_cores_shared),
+        cmocka_unit_test(test_serial_updates),
+        cmocka_unit_test(test_touched_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

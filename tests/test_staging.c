@@ -211,6 +211,48 @@ static void a_ring_fetches_ahead(void **state)
     }
 }
 
+/* A head, of its own size, has a slot from the start; it is fetched after all layers that are
+ * wanted before it.  Were it first, all of them would wait for its update, which is the last. */
+static void weights_come_as_they_are_wanted(void **state)
+{
+    ls_tensor head = {.name = "head",
+                      .n_dims = 2,
+                      .dims = {ROWS, 2 * ROW_BYTES},
+                      .dtype = LS_DTYPE_U8,
+                      .role = LS_ROLE_WEIGHTS,
+                      .layer = -1,
+                      .param = 4,
+                      .persistent = true};
+    ls_tape tape = {0};
+    int32_t w[4], h;
+
+    (void)state;
+    assert_int_equal(ls_tape_add_tensor(&tape, &head, &h), LS_OK);
+    for (int32_t l = 0; l < 4; l++) w[l] = add_tensor(&tape, "w", LS_ROLE_WEIGHTS, l, true);
+    ls_tape_begin_segment(&tape, LS_SEGMENT_STEP);
+    for (int l = 0; l < 4; l++) compute(&tape, LS_PHASE_FORWARD, w[l], LS_ACCESS_READ);
+    compute(&tape, LS_PHASE_FORWARD, h, LS_ACCESS_READ);
+    check_steps(&tape, 2, "in w0; in w1; op; in w2; op; in w3; in head; op; op; op", "");
+}
+
+/* Through a single slot nothing is copied ahead: who computes copies. */
+static void a_single_slot_is_filled_by_who_computes(void **state)
+{
+    ls_tape tape = {0};
+    ls_plan plan;
+    int32_t w[3];
+
+    (void)state;
+    for (int32_t l = 0; l < 3; l++) w[l] = add_tensor(&tape, "w", LS_ROLE_WEIGHTS, l, true);
+    ls_tape_begin_segment(&tape, LS_SEGMENT_STEP);
+    for (int l = 0; l < 3; l++) compute(&tape, LS_PHASE_FORWARD, w[l], LS_ACCESS_READ);
+    lower(&tape, 1, &plan);
+    for (int64_t s = 0; s < plan.n_steps; s++)
+        assert_int_equal(plan.steps[s].lane, LS_LANE_COMPUTE);
+    ls_plan_free(&plan);
+    check_steps(&tape, 1, "in w0; op; in w1; op; in w2; op", "");
+}
+
 /* Gradients of two layers; of other classes one more than are at work at once. */
 static void others_have_a_spare_slot(void **state)
 {
@@ -243,6 +285,8 @@ int main(void)
         cmocka_unit_test(a_visit_ends_when_another_is_wanted),
         cmocka_unit_test(what_is_filled_anew_is_fetched_anew),
         cmocka_unit_test(a_ring_fetches_ahead),
+        cmocka_unit_test(weights_come_as_they_are_wanted),
+        cmocka_unit_test(a_single_slot_is_filled_by_who_computes),
         cmocka_unit_test(others_have_a_spare_slot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,9 +246,7 @@ static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 {
     if (wish->ring_slots != 0 &&
         (wish->ring_slots < LS_RING_SLOTS_MIN || wish->ring_slots > LS_RING_SLOTS_MAX))
-        return LS_FAIL(LS_ERR_INVALID,
-                       "memory.ring_slots: %lld: with fewer than two slots nothing can be copied "
-                       "while a layer computes; allowed: %d to %d",
+        return LS_FAIL(LS_ERR_INVALID, "memory.ring_slots: %lld; allowed: %d to %d",
                        (long long)wish->ring_slots, LS_RING_SLOTS_MIN, LS_RING_SLOTS_MAX);
     if (!has_device && wish->weights_given && wish->weights == LS_MODE_STREAM)
         return LS_FAIL(LS_ERR_INVALID,
@@ -266,6 +264,7 @@ ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wis
 
     LS_TRY(check_wish(wish, device != NULL));
     ls_placement_host(&p);
+    p.serial_updates = wish->serial_updates;
     if (device != NULL) {
         const ls_link *feed = find_feed(machine, device);
         p.has_device = true;

@@ -71,7 +71,7 @@ typedef enum ls_place_mode {
 const char *ls_mode_name(ls_place_mode mode);
 
 #define LS_PLACEMENT_REASON_BYTES 160
-#define LS_RING_SLOTS_MIN         2
+#define LS_RING_SLOTS_MIN         1 /* nothing is copied ahead: to see what a second one gains */
 #define LS_RING_SLOTS_MAX         64
 #define LS_LAYER_PLACES_MAX       64
 
@@ -88,9 +88,10 @@ typedef struct ls_layer_place {
 } ls_layer_place;
 
 typedef struct ls_placement {
-    bool has_device;    /* there is device memory; else everything is host, direct */
-    bool coherent;      /* kernels read host memory at the link's rate: vectors stay there */
-    int64_t ring_slots; /* of streamed weights, in layers */
+    bool has_device;     /* there is device memory; else everything is host, direct */
+    bool coherent;       /* kernels read host memory at the link's rate: vectors stay there */
+    int64_t ring_slots;  /* of streamed weights, in layers */
+    bool serial_updates; /* the next forward waits for all of them, not layer by layer */
     bool tiled[LS_CLASS_COUNT]; /* streamed in blocks of rows, what is at work included */
     int64_t
         tiles[LS_CLASS_COUNT]; /* blocks in device memory at once; at least what a kernel wants */
@@ -113,6 +114,7 @@ typedef struct ls_placement_wish {
     ls_place_mode weights;
     const char *weights_reason; /* why they are given; NULL: memory.weights asks for it */
     int64_t ring_slots;         /* 0: the policy chooses */
+    bool serial_updates;
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
     ls_layer_place layers[LS_LAYER_PLACES_MAX];

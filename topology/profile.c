@@ -194,7 +194,9 @@ static ls_status read_efficiency(const ls_yaml_node *node, ls_unit *unit)
     LS_TRY(read_label(op, efficiency->op, sizeof efficiency->op));
     LS_TRY(read_label(shape, efficiency->shape, sizeof efficiency->shape));
     if (kernel != NULL) LS_TRY(read_label(kernel, efficiency->kernel, sizeof efficiency->kernel));
-    return read_quantities(node, &ls_profile_fraction_keys, efficiency);
+    LS_TRY(read_quantities(node, &ls_profile_fraction_keys, efficiency));
+    if (ls_known(efficiency->fraction) != ls_known(efficiency->bytes_per_s)) return LS_OK;
+    return LS_YAML_FAIL(node, LS_ERR_INVALID, "wants one of 'fraction' and 'bytes_per_s'");
 }
 
 static ls_status read_power_states(const ls_yaml_node *map, ls_unit *unit)

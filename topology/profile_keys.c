@@ -37,11 +37,13 @@ static const ls_profile_key unit_keys[] = {
     {"cores", LS_PROFILE_REAL, 1e6, offsetof(ls_unit, cores)},
     {"bf16_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, bf16_flops_per_s)},
     {"fp32_flops_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_unit, fp32_flops_per_s)},
+    {"power_cap_watts", LS_PROFILE_REAL, 1e5, offsetof(ls_unit, power_cap_watts)},
 };
 const ls_profile_keys ls_profile_unit_keys = TABLE(unit_keys);
 
 static const ls_profile_key fraction_keys[] = {
     {"fraction", LS_PROFILE_REAL, 1, offsetof(ls_efficiency, fraction)},
+    {"bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_efficiency, bytes_per_s)},
 };
 const ls_profile_keys ls_profile_fraction_keys = TABLE(fraction_keys);
 
@@ -92,8 +94,7 @@ const ls_profile_map ls_profile_maps[LS_PROFILE_SECTIONS] = {
     [LS_PROFILE_PLACE] = {WORDS(place_words, 1), .figures = &ls_profile_place_keys},
     [LS_PROFILE_LINK] = {WORDS(link_words, 2), .figures = &ls_profile_link_keys},
     [LS_PROFILE_UNIT] = {WORDS(unit_words, 1), .figures = &ls_profile_unit_keys},
-    [LS_PROFILE_EFFICIENCY] = {WORDS(efficiency_words, 2), .figures = &ls_profile_fraction_keys,
-                               .n_figures_required = 1},
+    [LS_PROFILE_EFFICIENCY] = {WORDS(efficiency_words, 2), .figures = &ls_profile_fraction_keys},
     [LS_PROFILE_THROTTLE] = {.figures = &ls_profile_throttle_keys},
     [LS_PROFILE_NVME] = {WORDS(nvme_words, 1)},
     [LS_PROFILE_LIMITS] = {.figures = &ls_profile_limit_keys},

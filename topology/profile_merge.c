@@ -30,6 +30,7 @@ static const size_t unit_figures[] = {
     offsetof(ls_unit, cores),
     offsetof(ls_unit, bf16_flops_per_s),
     offsetof(ls_unit, fp32_flops_per_s),
+    offsetof(ls_unit, power_cap_watts),
 };
 
 static void merge_figures(void *kept, const void *other, const size_t *offsets, size_t n)

@@ -134,7 +134,8 @@ static void put_links(FILE *file, const ls_topology *t)
 
 static void put_efficiency(FILE *file, const ls_efficiency *efficiency)
 {
-    const ls_profile_key *key = &ls_profile_fraction_keys.keys[0];
+    const bool is_share = ls_known(efficiency->fraction);
+    const ls_profile_key *key = &ls_profile_fraction_keys.keys[is_share ? 0 : 1];
 
     fputs("      - {op: ", file);
     put_text(file, efficiency->op);
@@ -145,7 +146,7 @@ static void put_efficiency(FILE *file, const ls_efficiency *efficiency)
         put_text(file, efficiency->kernel);
     }
     fprintf(file, ", %s: ", key->key);
-    put_quantity(file, key, efficiency->fraction);
+    put_quantity(file, key, is_share ? efficiency->fraction : efficiency->bytes_per_s);
     fputs("}\n", file);
 }
 

@@ -26,7 +26,7 @@
 #define LS_PLACES_MAX       64
 #define LS_LINKS_MAX        512
 #define LS_UNITS_MAX        64
-#define LS_EFFICIENCIES_MAX 32
+#define LS_EFFICIENCIES_MAX 64
 #define LS_POWER_STATES_MAX 8
 #define LS_HUGE_SIZES_MAX   8
 #define LS_POWER_CAPS_MAX   16
@@ -66,11 +66,12 @@ typedef struct ls_link {
 
 typedef enum ls_unit_kind { LS_UNIT_GPU = 0, LS_UNIT_CPU } ls_unit_kind;
 
-/* Share of the peak that an op reaches at a shape. */
+/* What an op reaches at a shape: a share of the peak, or where bytes bound it, those of its
+ * operands per second. */
 typedef struct ls_efficiency {
     char op[LS_NAME_BYTES], shape[LS_NAME_BYTES];
     char kernel[LS_NAME_BYTES]; /* "": any of the op's */
-    ls_quantity fraction;
+    ls_quantity fraction, bytes_per_s;
 } ls_efficiency;
 
 typedef struct ls_power_state {

@@ -176,6 +176,8 @@ static ls_status add_curves(const ls_unit *unit, cJSON *object)
         if (efficiency->kernel[0] != '\0')
             LS_TRY(ls_json_add(entry, "kernel", cJSON_CreateString(efficiency->kernel)));
         LS_TRY(add_fact(entry, "fraction", number(efficiency->fraction), efficiency->fraction));
+        LS_TRY(add_fact(entry, "bytes_per_s", number(efficiency->bytes_per_s),
+                        efficiency->bytes_per_s));
     }
     for (int p = 0; p < unit->n_power_states; p++) {
         const ls_power_state *state = &unit->power_states[p];

@@ -135,3 +135,11 @@ free_name:
     free(temporary);
     return status;
 }
+
+ls_status ls_file_check_plain(int fd, const char *path)
+{
+    struct stat about;
+
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return LS_OK;
+    return LS_FAIL(LS_ERR_IO, "%s is no plain file; move it away", path);
+}

@@ -23,4 +23,10 @@ ls_status ls_file_read(const char *path, uint64_t bytes_max, char **text, uint64
  */
 ls_status ls_file_write(const char *path, const void *data, uint64_t bytes);
 
+/*
+ * Whether an open file is a plain one: what reads or writes there does not wait for another
+ * program, as on a pipe.  LS_ERR_IO: it is not; the message names the path.
+ */
+ls_status ls_file_check_plain(int fd, const char *path);
+
 #endif

@@ -52,6 +52,7 @@ typedef struct measuring {
     ls_bench_ops *bench;
     timed_call calls[LS_BENCH_OPS_MAX];
     const shape_set *shapes;
+    int64_t rows_max;
     uint64_t operand_bytes_max, workspace_bytes_max;
     int64_t heads_max; /* 0: any */
     ls_arena *arena;   /* the CPU's operands */
@@ -173,16 +174,48 @@ static void add_attention(measuring *m, ls_dtype dtype, int64_t tokens, int64_t 
     }
 }
 
-static void add_memory_bound(measuring *m, ls_dtype dtype, int64_t rows_max)
+/* An op on [N, D], by the bytes of its operands, those that it reads and writes twice; largest: of
+ * one operand. */
+static void add_bytes(measuring *m, ls_op op, const ls_op_args *args, ls_dtype dtype, double bytes,
+                      double largest)
 {
-    const int64_t N = smaller(m->shapes->chunk, rows_max), D = smaller(4096, rows_max);
-    const double bytes = of(dtype) * (double)(N * D);
-    const ls_op_args norm = {.rmsnorm_forward = {.N = N, .D = D, .eps = 1e-5f, .dtype = dtype}};
-    const ls_op_args swiglu = {.swiglu_forward = {.n = N * D, .dtype = dtype}};
-    ls_bench_op *row = add_call(m, LS_OP_rmsnorm_forward, &norm, dtype, 2 * bytes, bytes);
+    ls_bench_op *row = add_call(m, op, args, dtype, bytes, largest);
+    const int64_t N = smaller(m->shapes->chunk, m->rows_max), D = smaller(4096, m->rows_max);
+
     snprintf(row->shape, sizeof row->shape, "%lldx%lld", (long long)N, (long long)D);
-    row = add_call(m, LS_OP_swiglu_forward, &swiglu, dtype, 3 * bytes, bytes);
-    snprintf(row->shape, sizeof row->shape, "%lldx%lld", (long long)N, (long long)D);
+}
+
+/* What a layer does besides products and attention, and the loss. */
+static void add_memory_bound(measuring *m, ls_dtype dtype)
+{
+    const int64_t N = smaller(m->shapes->chunk, m->rows_max), D = smaller(4096, m->rows_max);
+    const int64_t K = smaller(m->shapes->head_width, D), n = N * D;
+    const double e = of(dtype), each = (double)n, f32 = of(LS_DTYPE_F32);
+#define CALL(op, bytes, ...)                                                                       \
+    add_bytes(m, LS_OP_##op, &(ls_op_args){.op = {__VA_ARGS__}}, dtype, (bytes)*each, f32 *each)
+    CALL(rmsnorm_forward, 2 * e, .N = N, .D = D, .eps = 1e-5f, .dtype = dtype);
+    CALL(rmsnorm_backward, 3 * e + f32, .N = N, .D = D, .accumulate_dx = 1, .dtype = dtype);
+    CALL(swiglu_forward, 3 * e, .n = n, .dtype = dtype);
+    CALL(swiglu_backward, 5 * e, .n = n, .dtype = dtype);
+    CALL(add, 3 * e, .n = n, .dtype = dtype);
+    CALL(cast, e + f32, .n = n, .y_dtype = dtype, .x_dtype = LS_DTYPE_F32);
+    CALL(zero, f32, .bytes = n * (int64_t)sizeof(float));
+    CALL(rope, 2 * e + (double)K / (double)D * f32, .N = N, .heads = D / K, .K = K, .P = 1,
+         .y_dtype = dtype, .x_dtype = dtype);
+    CALL(attention_delta, 2 * e, .N = N, .H = D / K, .K = K, .dtype = dtype);
+    CALL(cross_entropy, e + f32, .N = N, .V = D, .dtype = dtype);
+}
+
+/* The host's share of a step: norms and updates, on as many parameters. */
+static void add_host_work(measuring *m, ls_dtype dtype)
+{
+    const int64_t n = smaller(m->shapes->chunk, m->rows_max) * smaller(4096, m->rows_max);
+    const double each = (double)n, f32 = of(LS_DTYPE_F32);
+
+    CALL(sumsq, f32, .n = n, .dtype = LS_DTYPE_F32);
+    CALL(adamw, 24 + f32, .n = n, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .lr_scale = 1,
+         .moments = LS_MOMENTS_F32, .dtype = dtype, .g_dtype = LS_DTYPE_F32);
+#undef CALL
 }
 
 static void add_shapes(measuring *m, int64_t rows_max)
@@ -194,15 +227,31 @@ static void add_shapes(measuring *m, int64_t rows_max)
         const int n_lengths = dtypes[d] == LS_DTYPE_F32 ? m->shapes->fp32_lengths : LENGTHS;
         for (int i = 0; i < n_lengths; i++)
             add_attention(m, dtypes[d], m->shapes->lengths[i], rows_max);
-        add_memory_bound(m, dtypes[d], rows_max);
+        add_memory_bound(m, dtypes[d]);
+        if (m->shapes == &cpu_shapes) add_host_work(m, dtypes[d]);
     }
 }
 
 /* ---- timing -------------------------------------------------------------------------------- */
 
-static bool is_document_start(const ls_operand_info *operand)
+/* Indices, and what steers an update: zero is a value of each. */
+static bool is_zero(const ls_operand_info *operand)
 {
-    return strcmp(operand->name, "doc_start") == 0;
+    static const char *const names[] = {"doc_start", "positions", "targets", "control"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(operand->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* Scales are of packed moments, lower halves of a split master. */
+static bool is_absent(const timed_call *call, const ls_operand_info *operand)
+{
+    const char *scale = strstr(operand->name, "_scale");
+
+    if (call->op != LS_OP_adamw) return false;
+    return (scale != NULL && scale[6] == '\0') ||
+           (strcmp(operand->name, "lo") == 0 && call->args.adamw.dtype == LS_DTYPE_F32);
 }
 
 /* Each operand has room of its own, after one of zeros for document starts; the workspace comes
@@ -216,9 +265,10 @@ static void place_operands(const measuring *m, timed_call *call)
     for (int i = 0; i < info->n_operands; i++) {
         const ls_operand_info *operand = &info->operands[i];
         char *at = m->base + (uint64_t)(i + 1) * m->operand_bytes_max;
-        if (is_document_start(operand)) at = m->base;
+        if (is_zero(operand)) at = m->base;
         if (strcmp(operand->name, "workspace") == 0)
             at = has_workspace ? m->base + all_operands : NULL;
+        if (is_absent(call, operand)) at = NULL;
         memcpy((char *)&call->args + operand->offset, &at, sizeof at);
     }
 }
@@ -317,7 +367,8 @@ static ls_status open_device_memory(ls_device_opener *open_device, measuring *m)
 
 static ls_status measure(const ls_bench_ops_options *options, measuring *m)
 {
-    add_shapes(m, options->rows_max > 0 ? options->rows_max : ROWS_MAX);
+    m->rows_max = options->rows_max > 0 ? options->rows_max : ROWS_MAX;
+    add_shapes(m, m->rows_max);
     m->operand_bytes_max = (m->operand_bytes_max + 4095) / 4096 * 4096;
     ls_status status = options->open_device != NULL ? open_device_memory(options->open_device, m)
                                                     : open_host_memory(m);

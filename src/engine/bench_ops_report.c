@@ -134,6 +134,19 @@ static bool has_several_kernels(const ls_bench_ops *bench, const ls_bench_op *ro
     return false;
 }
 
+/* Ops that have no rate by FLOPs: bytes of their operands. */
+static void fill_bytes(const ls_bench_ops *bench, ls_unit *unit)
+{
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        if (row->size != 0 || row->dtype != LS_DTYPE_BF16) continue;
+        ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
+        *e = (ls_efficiency){.bytes_per_s = measured(row->bytes / row->seconds.median)};
+        snprintf(e->op, sizeof e->op, "%s", ls_op_describe(row->op)->name);
+        snprintf(e->shape, sizeof e->shape, "%s", row->shape);
+    }
+}
+
 void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
 {
     unit->bf16_flops_per_s = measured(best_rate(bench, LS_DTYPE_BF16));
@@ -151,6 +164,7 @@ void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
         e.fraction = measured(rate_at(bench, row) / unit->bf16_flops_per_s.value);
         unit->efficiencies[unit->n_efficiencies++] = e;
     }
+    fill_bytes(bench, unit);
 }
 
 static ls_unit *find_unit(ls_topology *t, ls_unit_kind kind)

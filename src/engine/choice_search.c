@@ -38,6 +38,48 @@ bool ls_search_is_bound_by_compute(const ls_searching *s, int k)
 
 /* ---- one plan ------------------------------------------------------------------------------ */
 
+static bool are_same_wishes(const ls_weights_wish *a, const ls_weights_wish *b)
+{
+    if (a->reason == NULL || b->reason == NULL) return a->reason == b->reason;
+    return a->mode == b->mode && a->ring_slots == b->ring_slots &&
+           strcmp(a->reason, b->reason) == 0;
+}
+
+/* Measured in an earlier pass; NULL: not yet. */
+static const ls_measured *find_measured(const ls_searching *s, const ls_choices *asked,
+                                        const ls_weights_wish *weights)
+{
+    for (int m = 0; m < s->n_measured; m++) {
+        const ls_choices *before = &s->measured[m].asked;
+        if (before->chunk == asked->chunk && before->query_block == asked->query_block &&
+            before->layer_major == asked->layer_major &&
+            memcmp(&before->saves, &asked->saves, sizeof asked->saves) == 0 &&
+            are_same_wishes(&s->measured[m].weights, weights))
+            return &s->measured[m];
+    }
+    return NULL;
+}
+
+/* What the plan of these choices takes; they become what would be built. */
+static ls_status measure(ls_searching *s, const ls_weights_wish *weights, ls_candidate *c)
+{
+    const ls_weights_wish wish = weights != NULL ? *weights : (ls_weights_wish){.reason = NULL};
+    const ls_measured *known = find_measured(s, &c->choices, &wish);
+    const ls_choices asked = c->choices;
+
+    if (known != NULL) {
+        c->choices = known->choices;
+        c->cost = known->cost;
+        return LS_OK;
+    }
+    LS_TRY(ls_choices_measure_as(s->trial, weights, &c->choices, &c->cost));
+    s->steps_left -= c->cost.n_steps;
+    s->result->n_measured++;
+    if (s->n_measured < LS_MEASURED_MAX)
+        s->measured[s->n_measured++] = (ls_measured){asked, wish, c->choices, c->cost};
+    return LS_OK;
+}
+
 ls_status ls_search_try(ls_searching *s, const ls_choices *choices, const ls_weights_wish *weights,
                         int *tried)
 {
@@ -49,10 +91,8 @@ ls_status ls_search_try(ls_searching *s, const ls_choices *choices, const ls_wei
         return LS_OK;
     }
     *c = (ls_candidate){.choices = *choices, .rich = -1, .lean = -1};
-    LS_TRY(ls_choices_measure_as(s->trial, weights, &c->choices, &c->cost));
+    LS_TRY(measure(s, weights, c));
     c->fits = has_room(s, &c->cost);
-    s->steps_left -= c->cost.n_steps;
-    s->result->n_measured++;
     *tried = s->n_kept++;
     if (c->fits &&
         (s->best < 0 || ls_search_value(s, &c->cost) < ls_search_value(s, &s->kept[s->best].cost)))
@@ -430,7 +470,12 @@ ls_status ls_choice_search(const ls_trial *trial, const ls_choices *base, ls_sea
 
     *search = (ls_search){.times_known = trial->rates != NULL};
     s.kept = malloc(LS_CANDIDATES_MAX * sizeof *s.kept);
-    if (s.kept == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%d plans to compare", LS_CANDIDATES_MAX);
+    s.measured = malloc(LS_MEASURED_MAX * sizeof *s.measured);
+    if (s.kept == NULL || s.measured == NULL) {
+        free(s.kept);
+        free(s.measured);
+        return LS_FAIL(LS_ERR_NO_MEMORY, "%d plans to compare", LS_CANDIDATES_MAX);
+    }
     ls_status status =
         search_within(&s, trial->config->save_auto ? ls_save_host_limit(trial->hardware) : all,
                       LS_SAVE_POLICIES_WITH_X);
@@ -440,5 +485,6 @@ ls_status ls_choice_search(const ls_trial *trial, const ls_choices *base, ls_sea
     if (status == LS_OK && s.best < 0 && trial->config->save_auto)
         status = search_within(&s, all, LS_SAVE_POLICIES);
     free(s.kept);
+    free(s.measured);
     return status;
 }

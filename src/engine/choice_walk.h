@@ -10,15 +10,26 @@
 #include "save_search.h"
 
 #define LS_CANDIDATES_MAX 128
+#define LS_MEASURED_MAX   (3 * LS_CANDIDATES_MAX) /* of three passes */
+
+/* What was asked for, and what came of it; the same in every pass, whatever room that leaves. */
+typedef struct ls_measured {
+    ls_choices asked;
+    ls_weights_wish weights; /* slots and mode; reason NULL: as the run file says */
+    ls_choices choices;
+    ls_plan_cost cost;
+} ls_measured;
 
 typedef struct ls_searching {
     const ls_trial *trial;
     const ls_choices *base;
     uint64_t limit[LS_PLACE_COUNT];
-    double closed_limit; /* of bytes that a formula counts */
-    int n_policies;      /* of the ladder, that `auto` may take */
-    ls_candidate *kept;  /* [LS_CANDIDATES_MAX] */
-    int n_kept, best;    /* best: of those that fit; -1: none */
+    double closed_limit;   /* of bytes that a formula counts */
+    int n_policies;        /* of the ladder, that `auto` may take */
+    ls_candidate *kept;    /* [LS_CANDIDATES_MAX] */
+    ls_measured *measured; /* [n_measured], room for LS_MEASURED_MAX */
+    int n_measured;
+    int n_kept, best; /* best: of those that fit; -1: none */
     int64_t steps_left;
     ls_search *result;
 } ls_searching;

@@ -19,6 +19,7 @@
 #define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
+#define SETS_PER_LAYER  0.25 /* bytes of the proof: of each call, which carries are known to it */
 #define PLAN_BYTES_MAX  0x1p34
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -79,7 +80,8 @@ ls_status ls_choices_check_plan(const ls_run_config *config, const ls_model_conf
     const double tiles = T / (double)choices->loss_rows;
     const double steps =
         (double)config->accumulate * (CALLS_PER_CHUNK * chunks + CALLS_PER_TILE * tiles);
-    const double bytes = steps * BYTES_PER_CALL;
+    const double bytes =
+        steps * (BYTES_PER_CALL + SETS_PER_LAYER * (double)model->num_hidden_layers);
     const double room = (double)ls_host_memory_read().available_bytes / 4.0;
 
     char needed[LS_TEXT_BYTES], left[LS_TEXT_BYTES];
@@ -205,7 +207,7 @@ void ls_choices_set_rows(const ls_trial *t, int i, ls_choices *choices)
     if (on_gpu && t->config->query_block == 0) query_block -= query_block % chunk;
     choices->chunk = chunk;
     choices->query_block = query_block;
-    choices->loss_rows = ls_decoder_loss_rows(t->model->vocab_size, chunk);
+    choices->loss_rows = ls_decoder_loss_rows(t->model->vocab_size, chunk, on_gpu);
 }
 
 /* The largest rows that fit device memory; else the smallest. */

@@ -105,7 +105,8 @@ static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices
     static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
                                           [LS_WEIGHTS_DIRECT] = LS_MODE_DIRECT,
                                           [LS_WEIGHTS_STREAM] = LS_MODE_STREAM};
-    ls_placement_wish wish = {.ring_slots = config->ring_slots};
+    ls_placement_wish wish = {.ring_slots = config->ring_slots,
+                              .serial_updates = config->serial_updates};
 
     if (config->weights != LS_WEIGHTS_AUTO) {
         wish.weights_given = true;

@@ -250,6 +250,35 @@ static ls_status add_known_times(const ls_plan_times *t, cJSON *json)
     return add_null(json, "time_unknown");
 }
 
+static ls_status add_joules(const ls_simulation *s, cJSON *json)
+{
+    cJSON *joules = cJSON_CreateObject();
+
+    LS_TRY(ls_json_add(json, "energy_j", joules));
+    LS_TRY(add_number(joules, "gpu", s->gpu_j));
+    LS_TRY(add_number(joules, "cpu", s->cpu_j));
+    return add_number(joules, "total", s->gpu_j + s->cpu_j);
+}
+
+static ls_status add_energy(const ls_plan_times *t, const char *why_no_time, cJSON *json)
+{
+    static const char *const keys[] = {"energy_j", "watts_average", "watts_peak",
+                                       "kwh_per_million_tokens", "capped_s"};
+    const ls_simulation *s = &t->simulation;
+    const char *why = why_no_time != NULL ? why_no_time : t->why_no_energy;
+
+    if (why[0] != '\0') {
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) LS_TRY(add_null(json, keys[i]));
+        return add_text(json, "energy_unknown", why);
+    }
+    LS_TRY(add_joules(s, json));
+    LS_TRY(add_number(json, "watts_average", t->watts_average));
+    LS_TRY(add_number(json, "watts_peak", s->watts_peak));
+    LS_TRY(add_number(json, "kwh_per_million_tokens", t->kwh_per_million_tokens));
+    LS_TRY(add_number(json, "capped_s", s->capped_s));
+    return add_null(json, "energy_unknown");
+}
+
 static ls_status add_times(const ls_plan_report *r, cJSON *json)
 {
     static const char *const keys[] = {"step_s",     "lower_bound_s", "bound_by",    "tokens_per_s",
@@ -262,7 +291,7 @@ static ls_status add_times(const ls_plan_report *r, cJSON *json)
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) LS_TRY(add_null(json, keys[i]));
         LS_TRY(add_text(json, "time_unknown", why));
     }
-    return add_null(json, "energy_j"); /* profiles have no power states yet */
+    return add_energy(&r->times, why, json);
 }
 
 static ls_status fill(const ls_plan_report *r, cJSON *json)

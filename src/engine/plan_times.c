@@ -8,6 +8,7 @@
 
 #define BAR_COLUMNS 40
 #define DAY_S       86400.0
+#define KWH_J       3.6e6
 #define JOB_HOURS   12 /* a common limit of batch queues */
 
 /* Model FLOPs with attention over all pairs, as if it were not causal. */
@@ -59,10 +60,19 @@ ls_status ls_plan_predict(const ls_hardware *hardware, const ls_plan *plan, ls_d
 
     ls_cost_model_fit(&model, plan);
     ls_plan_times_explain(hardware, &model, made.why_unknown);
+    memcpy(made.why_no_energy, model.power.why_unknown, sizeof made.why_no_energy);
     if (made.why_unknown[0] == '\0')
         LS_TRY(ls_simulate(plan, &model, NULL, NULL, &made.simulation));
     *prediction = made;
     return LS_OK;
+}
+
+static void read_energy(const ls_simulation *s, int64_t tokens, ls_plan_times *times)
+{
+    const double joules = s->gpu_j + s->cpu_j;
+
+    times->watts_average = joules / s->step_s;
+    times->kwh_per_million_tokens = joules / KWH_J / (1e-6 * (double)tokens);
 }
 
 ls_status ls_plan_times_make(const ls_plan_report *r, const ls_decoder_options *options,
@@ -74,6 +84,7 @@ ls_status ls_plan_times_make(const ls_plan_report *r, const ls_decoder_options *
 
     LS_TRY(ls_plan_predict(r->hardware, r->plan, options->dtype, &prediction));
     memcpy(made.why_unknown, prediction.why_unknown, sizeof made.why_unknown);
+    memcpy(made.why_no_energy, prediction.why_no_energy, sizeof made.why_no_energy);
     if (made.why_unknown[0] == '\0') {
         const double step_s = prediction.simulation.step_s;
         made.simulation = prediction.simulation;
@@ -81,6 +92,7 @@ ls_status ls_plan_times_make(const ls_plan_report *r, const ls_decoder_options *
         made.mfu_causal = r->flops_model / (step_s * prediction.peak_flops_per_s);
         made.mfu_megatron = dense / (step_s * prediction.peak_flops_per_s);
         made.tflops_alst = 1e-12 * dense * 8.0 / 6.0 / step_s;
+        if (made.why_no_energy[0] == '\0') read_energy(&made.simulation, r->tokens, &made);
     }
     *times = made;
     return LS_OK;
@@ -95,6 +107,24 @@ static void print_lane(const char *name, double seconds, double step_s, FILE *fi
 
     fprintf(file, "  %-10s %10.4g s %6.1f%%  ", name, seconds, 100.0 * share);
     for (int i = 0; i < columns; i++) fputc('#', file);
+    fputc('\n', file);
+}
+
+static void print_energy(const ls_plan_times *t, FILE *file)
+{
+    const ls_simulation *s = &t->simulation;
+
+    if (t->why_no_energy[0] != '\0') {
+        fprintf(file, "energy: not known: %s\n", t->why_no_energy);
+        return;
+    }
+    fprintf(file, "energy: %.4g kJ per step, %.4g W on average (", 1e-3 * (s->gpu_j + s->cpu_j),
+            t->watts_average);
+    if (s->gpu_j > 0) fprintf(file, "gpu %.4g, ", s->gpu_j / s->step_s);
+    fprintf(file, "cpu %.4g), %.4g at most; %.4g kWh per million tokens", s->cpu_j / s->step_s,
+            s->watts_peak, t->kwh_per_million_tokens);
+    if (s->capped_s > 0)
+        fprintf(file, "; a power cap slows %.3g%% of the step", 100.0 * s->capped_s / s->step_s);
     fputc('\n', file);
 }
 
@@ -119,4 +149,5 @@ void ls_plan_times_print(const ls_plan_report *r, FILE *file)
             t->tokens_per_s, ls_text_count(day, sizeof day, (int64_t)(t->tokens_per_s * DAY_S)),
             3600.0 * JOB_HOURS / s->step_s * (double)(r->config->sequences * r->config->accumulate),
             JOB_HOURS, 100.0 * t->mfu_causal, 100.0 * t->mfu_megatron, t->tflops_alst);
+    print_energy(t, file);
 }

@@ -20,14 +20,17 @@ typedef struct ls_plan_times {
     char why_unknown[LS_TIME_WHY_BYTES]; /* the figure that is missing; "": the rest is known */
     ls_simulation simulation;
     double tokens_per_s;
-    double mfu_causal, mfu_megatron; /* of the peak that the profile states */
-    double tflops_alst;              /* forward twice, attention as if not causal */
+    double mfu_causal, mfu_megatron;        /* of the peak that the profile states */
+    double tflops_alst;                     /* forward twice, attention as if not causal */
+    char why_no_energy[LS_POWER_WHY_BYTES]; /* the figure that is missing; "": the rest is known */
+    double watts_average, kwh_per_million_tokens;
 } ls_plan_times;
 
 /* What a machine's figures say of a plan's step. */
 typedef struct ls_prediction {
     char why_unknown[LS_TIME_WHY_BYTES]; /* of the simulation; "": known */
-    double peak_flops_per_s;             /* of the unit that computes; 0: not known */
+    char why_no_energy[LS_POWER_WHY_BYTES];
+    double peak_flops_per_s; /* of the unit that computes; 0: not known */
     ls_simulation simulation;
 } ls_prediction;
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "profile.h"
 #include "run_schema.h"
 #include "text.h"
 
@@ -185,6 +186,25 @@ static ls_status resolve_model(const ls_yaml_node *node, const char *name, ls_ru
     return status;
 }
 
+/* A profile's file that the run file names lies beside it; else in the working directory. */
+static ls_status resolve_hardware(const ls_yaml_node *node, const char *name, ls_run_config *config)
+{
+    const char *slash = strrchr(name, '/');
+
+    if (node == NULL || ls_yaml_is_set(node) || slash == NULL || config->hardware[0] == '/' ||
+        !ls_profile_is_file(config->hardware))
+        return LS_OK;
+    char *beside = join_path(name, (size_t)(slash - name) + 1, config->hardware);
+    if (beside == NULL) return LS_YAML_FAIL(node, LS_ERR_NO_MEMORY, "out of memory");
+    if (!exists(beside)) {
+        free(beside);
+        return LS_OK;
+    }
+    free(config->hardware);
+    config->hardware = beside;
+    return LS_OK;
+}
+
 /* ---- what must agree between keys --------------------------------------------------------------
  */
 
@@ -318,6 +338,7 @@ static ls_status read_document(ls_yaml *document, const char *name, const char *
     if (status == LS_OK) status = check_tree(root);
     if (status == LS_OK) status = read_fields(root, &read);
     if (status == LS_OK) status = resolve_model(ls_yaml_find(root, "model"), name, &read);
+    if (status == LS_OK) status = resolve_hardware(ls_yaml_find(root, "hardware"), name, &read);
     if (status == LS_OK) status = check_place(root, &read);
     if (status == LS_OK) status = check_data(root, &read);
     if (status == LS_OK) status = check_sizes(root, &read);

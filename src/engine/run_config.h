@@ -82,9 +82,10 @@ typedef struct ls_run_config {
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;
-    double clip_norm;   /* 0: off */
-    int moments;        /* ls_moments */
-    ls_dtype gradients; /* as they leave and wait */
+    double clip_norm;    /* 0: off */
+    int moments;         /* ls_moments */
+    ls_dtype gradients;  /* as they leave and wait */
+    bool serial_updates; /* the next forward waits for all of them */
     ls_run_group *groups;
     int64_t n_groups;
     int64_t skip_nonfinite_max;

@@ -33,6 +33,7 @@ static const int schedule_values[] = {LS_SCHEDULE_COSINE, LS_SCHEDULE_LINEAR, LS
 static const char *const moments[] = {"fp32", "bf16", "q8", "q4"};
 static const char *const gradients[] = {"fp32", "bf16"};
 static const int gradient_dtypes[] = {LS_DTYPE_F32, LS_DTYPE_BF16};
+static const char *const updates[] = {"overlap", "serial"};
 static const char *const weights_modes[] = {"auto", "resident", "direct", "stream"};
 static const char *const powers[] = {"off", "auto"};
 
@@ -106,6 +107,10 @@ static const ls_run_field fields[] = {
     {"optimizer.gradients", LS_RUN_WORD, AT(gradients), "fp32", WORDS(gradients),
      .values = gradient_dtypes,
      .about = "storage of gradients that leave and wait for the update; bf16 is rounded"},
+    {"optimizer.updates", LS_RUN_SWITCH, AT(serial_updates), "overlap", WORDS(updates),
+     .resume = LS_RUN_MAY_REPLAN,
+     .about =
+         "overlap: forward starts on each layer as it is updated; serial: after the last update"},
     {"optimizer.groups", LS_RUN_GROUPS, 0, "[]",
      .about = "tensors by name (globs) with a rate of their own, or frozen"},
     {"optimizer.skip_nonfinite_max", LS_RUN_WHOLE, AT(skip_nonfinite_max), "10", .most = 1 << 20,

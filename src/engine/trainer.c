@@ -237,18 +237,24 @@ static bool should_stop(void *context)
 /* A missing shard is most often one not made yet: say so before a bare "no such file". */
 static ls_status check_shards(const ls_run_config *c, const ls_path_list *prefixes, bool valid)
 {
+    const bool megatron = c->format == LS_TOKENS_FORMAT_MEGATRON;
+    const char *const suffixes[] = {".bin", ".idx"};
     char path[PATH_BYTES];
     ls_path_kind kind;
 
-    for (int64_t i = 0; i < prefixes->n_paths && c->format == LS_TOKENS_FORMAT_MEGATRON; i++) {
-        snprintf(path, sizeof path, "%s.bin", prefixes->paths[i]);
-        LS_TRY(ls_path_describe(path, &kind));
-        if (kind == LS_PATH_ABSENT)
+    for (int64_t i = 0; i < prefixes->n_paths; i++)
+        for (int s = 0; s < (megatron ? 2 : 1); s++) {
+            snprintf(path, sizeof path, "%s%s", prefixes->paths[i], suffixes[s]);
+            LS_TRY(ls_path_describe(path, &kind));
+            if (kind == LS_PATH_ABSENT && !megatron) /* or with its whole name */
+                LS_TRY(ls_path_describe(prefixes->paths[i], &kind));
+            if (kind != LS_PATH_ABSENT) continue;
             return LS_FAIL(LS_ERR_INVALID,
                            "data.%s: %s does not exist; make it with longspan tokenize --out %s "
-                           "PATH..., or name the PREFIX of a .bin and .idx",
-                           valid ? "valid" : "train", path, prefixes->paths[i]);
-    }
+                           "PATH..., or name the PREFIX of %s",
+                           valid ? "valid" : "train", path, prefixes->paths[i],
+                           megatron ? "a .bin and .idx" : "a .bin of tokens");
+        }
     return LS_OK;
 }
 

@@ -8,13 +8,14 @@
 
 #include "decoder_builder.h"
 
-#define LOGITS_TILE_BYTES (64 << 20)
+#define LOGITS_TILE_BYTES (64 << 20) /* of fp32 logits */
 #define LOSS_ROWS_MIN     16
+#define LOSS_ROWS_GPU     2048
 #define SUMSQ_BLOCK       4096
 
-int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk)
+int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk, bool on_gpu)
 {
-    int64_t rows = LOGITS_TILE_BYTES / (int64_t)(V * 4);
+    int64_t rows = on_gpu ? LOSS_ROWS_GPU : LOGITS_TILE_BYTES / (V * 4);
     if (rows < LOSS_ROWS_MIN) rows = LOSS_ROWS_MIN;
     return rows < chunk ? rows : chunk;
 }

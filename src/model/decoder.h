@@ -141,8 +141,10 @@ int64_t ls_decoder_batch_first(const ls_decoder *decoder, int64_t micro_batch);
  */
 int64_t ls_decoder_save_order(const ls_decoder *decoder, int32_t *tensors);
 
-/* Rows of a logits tile that keep it near 64 MB; at least 16, at most chunk. */
-int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk);
+/* Rows of a logits tile: those of 64 MB, at least 16; on a GPU 2048, for the head's weight and the
+ * sum of its gradient pass once for each tile, and below 800 rows outweigh its arithmetic.  At most
+ * chunk. */
+int64_t ls_decoder_loss_rows(int64_t V, int64_t chunk, bool on_gpu);
 
 /* Parameters of matrix multiplications, the head included, the embedding lookup not (N_mat). */
 int64_t ls_decoder_matmul_params(const ls_decoder_shape *shape);

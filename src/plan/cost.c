@@ -14,8 +14,9 @@
 
 const char *ls_resource_name(ls_resource resource)
 {
-    static const char *const names[LS_RESOURCE_COUNT] = {
-        "hbm", "host", "link_in", "link_out", "link", "nvme_in", "nvme_out", "nvme", "disk"};
+    static const char *const names[LS_RESOURCE_COUNT] = {"hbm",  "host",    "link_in",  "link_out",
+                                                         "link", "nvme_in", "nvme_out", "nvme",
+                                                         "disk", "cores"};
     assert(resource >= 0 && resource < LS_RESOURCE_COUNT);
     return names[resource];
 }
@@ -121,6 +122,17 @@ static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model
     }
 }
 
+/* Ops that bytes bound, by their name. */
+static void read_op_rates(const ls_unit *unit, ls_cost_model *model)
+{
+    for (int e = 0; e < unit->n_efficiencies; e++) {
+        const ls_efficiency *efficiency = &unit->efficiencies[e];
+        for (int op = 0; op < LS_OP_COUNT && ls_known(efficiency->bytes_per_s); op++)
+            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) == 0)
+                model->op_bytes_per_s[op] = efficiency->bytes_per_s.value;
+    }
+}
+
 /* The memory of the unit's own, then the nearest host memory.  unit: may be NULL. */
 static const ls_place *find_host(const ls_topology *machine, const ls_unit *unit)
 {
@@ -213,6 +225,7 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
     const ls_unit *cpu = ls_topology_find_unit(machine, LS_UNIT_CPU);
     const ls_unit *unit = has_device ? ls_topology_find_unit(machine, LS_UNIT_GPU) : cpu;
 
+    model.power = ls_power_model_make(machine, has_device);
     for (int r = 0; r < LS_RESOURCE_COUNT; r++) model.bytes_per_s[r] = INFINITY;
     if (unit == NULL)
         miss_unit(&model);
@@ -224,6 +237,9 @@ ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls
              "read_bytes_per_s is not known");
         return model;
     }
+    if (unit != NULL) read_op_rates(unit, &model);
+    if (!has_device && cpu != NULL && ls_known(cpu->cores))
+        model.bytes_per_s[LS_RESOURCE_CORES] = cpu->cores.value;
     model.host_lane_bytes_per_s = host->read_bytes_per_s.value;
     model.bytes_per_s[LS_RESOURCE_HOST] = host->read_bytes_per_s.value;
     if (has_device)
@@ -311,8 +327,31 @@ static ls_step_cost cost_of_copy(const ls_cost_model *m, const ls_step_work *wor
     take_host_memory(m, work, &cost);
     take(m, lane == LS_LANE_COPY_OUT ? LS_RESOURCE_LINK_OUT : LS_RESOURCE_LINK_IN, bytes, &cost);
     take(m, LS_RESOURCE_LINK, bytes, &cost);
+    if (isfinite(m->bytes_per_s[LS_RESOURCE_CORES]))
+        cost.bytes[LS_RESOURCE_CORES] = fmin(
+            2 * bytes * m->bytes_per_s[LS_RESOURCE_CORES] / m->host_lane_bytes_per_s, cost.seconds);
     cost.seconds += m->copy_latency_s + m->launch_latency_s;
     return cost;
+}
+
+/* All cores for as long as it takes alone. */
+static void take_cores(const ls_cost_model *m, ls_step_cost *cost)
+{
+    const double cores = m->bytes_per_s[LS_RESOURCE_CORES];
+    if (isfinite(cores)) cost->bytes[LS_RESOURCE_CORES] = cores * cost->seconds;
+}
+
+/* An op whose rate was measured: caches may serve it faster than memory would, and it takes of
+ * memory no more than there is. */
+static bool take_measured(const ls_cost_model *m, const ls_step_work *work, ls_step_cost *cost)
+{
+    const double rate = work->step->kind == LS_CALL_OP ? m->op_bytes_per_s[work->step->op] : 0;
+    const double bytes = work->place_bytes[LS_PLACE_HBM] + work->place_bytes[LS_PLACE_HOST];
+
+    if (rate == 0 || m->has_device || work->place_bytes[LS_PLACE_NVME] > 0) return false;
+    cost->seconds = fmax(cost->seconds, bytes / rate);
+    cost->bytes[LS_RESOURCE_HOST] = fmin(bytes, cost->seconds * m->bytes_per_s[LS_RESOURCE_HOST]);
+    return true;
 }
 
 static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
@@ -320,12 +359,16 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
     const double host = work->place_bytes[LS_PLACE_HOST];
     ls_step_cost cost = {.seconds = arithmetic_seconds(m, work)};
 
-    take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
-    take_host_memory(m, work, &cost);
+    cost.arithmetic_s = cost.seconds;
+    if (!take_measured(m, work, &cost)) {
+        take_memory(m, LS_PLACE_HBM, work->place_bytes[LS_PLACE_HBM], &cost);
+        take_host_memory(m, work, &cost);
+    }
     if (m->has_device && host > 0) {
         take(m, LS_RESOURCE_LINK_IN, host, &cost);
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
     }
+    take_cores(m, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
 }
@@ -335,11 +378,15 @@ static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_step_work
 {
     const ls_lane lane = work->step->lane;
     const double bytes = work->place_bytes[LS_PLACE_HOST] + work->place_bytes[LS_PLACE_NVME];
-    ls_step_cost cost = {.seconds = bytes / m->host_lane_bytes_per_s};
+    ls_step_cost cost = {.seconds = 0};
 
-    take_host_memory(m, work, &cost);
+    if (!take_measured(m, work, &cost)) {
+        cost.seconds = bytes / m->host_lane_bytes_per_s;
+        take_host_memory(m, work, &cost);
+    }
     if (lane == LS_LANE_DISK_IN || lane == LS_LANE_DISK_OUT)
         take(m, LS_RESOURCE_DISK, bytes, &cost);
+    take_cores(m, &cost);
     cost.seconds += m->launch_latency_s;
     return cost;
 }
@@ -352,6 +399,23 @@ ls_step_cost ls_cost_of_work(const ls_cost_model *m, const ls_step_work *work)
     if (step->kind == LS_CALL_COPY) return cost_of_copy(m, work);
     if (step->lane == LS_LANE_COMPUTE && step->kind == LS_CALL_OP) return cost_of_op(m, work);
     return cost_of_host_work(m, work);
+}
+
+double ls_cost_touched_bytes(const ls_step *step, const ls_op_args *args, int32_t operand,
+                             double bytes)
+{
+    const ls_embedding_forward_args *forward = &args->embedding_forward;
+    const ls_embedding_backward_args *backward = &args->embedding_backward;
+
+    if (step->kind != LS_CALL_OP) return bytes;
+    if (step->op == LS_OP_embedding_forward && operand == 1)
+        return fmin(bytes,
+                    (double)(forward->N * forward->D) * (double)ls_dtype_bytes(forward->dtype));
+    if (step->op == LS_OP_embedding_backward && operand == 0)
+        return fmin(bytes, (double)(backward->N * backward->D) * sizeof(float));
+    if (step->op == LS_OP_rope && operand == 2)
+        return fmin(bytes, (double)(args->rope.N * args->rope.K) * sizeof(float));
+    return bytes;
 }
 
 void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes)
@@ -369,7 +433,7 @@ ls_step_cost ls_cost_of(const ls_cost_model *m, const ls_plan *plan, int64_t ind
         const ls_step_operand *operand = &plan->operands[step->first_operand + o];
         if (operand->span.arena < 0) continue;
         ls_step_work_add(&work, plan->arenas[operand->span.arena].place, operand->access,
-                         (double)operand->span.bytes);
+                         ls_cost_touched_bytes(step, work.args, o, (double)operand->span.bytes));
     }
     return ls_cost_of_work(m, &work);
 }

@@ -7,11 +7,14 @@
  * plan needs makes its time unknown.
  *
  *   op on a GPU       arithmetic | hbm bytes | host bytes read in place over the link
- *   op on the CPU     arithmetic | host bytes
+ *   op on the CPU     arithmetic | bytes at the rate measured of the op, else host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
  *   any of them       bytes in a file: link of nvme one way, both ways together; host memory
  *                     twice: between disk and page cache, between that and who uses them
+ *
+ * Lanes of a CPU that computes share its cores: ops and updates want all of them, a copy one while
+ * it moves bytes; a throttled copy sleeps in between.
  *
  * A file may well stay in the page cache where there is room; it is not counted on.
  *
@@ -21,6 +24,7 @@
 #define LS_COST_H
 
 #include "plan.h"
+#include "power_model.h"
 #include "topology.h"
 
 /* What several lanes may want at once. */
@@ -34,6 +38,7 @@ typedef enum ls_resource {
     LS_RESOURCE_NVME_OUT, /* to the file */
     LS_RESOURCE_NVME,     /* both ways together */
     LS_RESOURCE_DISK,
+    LS_RESOURCE_CORES, /* of the CPU where it computes: seconds of one, for bytes */
     LS_RESOURCE_COUNT
 } ls_resource;
 
@@ -66,10 +71,12 @@ typedef struct ls_cost_model {
     ls_rate_curve rates[LS_RATE_COUNT];
     double peak_flops_per_s;               /* of the unit that computes, for the run's dtype */
     double bytes_per_s[LS_RESOURCE_COUNT]; /* INFINITY: no limit is known, none is applied */
+    double op_bytes_per_s[LS_OP_COUNT];    /* of operands, measured; 0: as fast as memory */
     double in_place_bytes_per_s;           /* kernels on host memory over the link */
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
     bool has_device, knows_nvme;
+    ls_power_model power;                /* may be incomplete: then no cap slows anything */
     unsigned lacks;                      /* LS_COST_LACKS_*, of all that is missing */
     char why_unknown[LS_COST_WHY_BYTES]; /* the first that is missing; "": the model is complete */
 } ls_cost_model;
@@ -95,12 +102,18 @@ typedef struct ls_step_work {
     double nvme_written;                /* those of nvme that it writes */
 } ls_step_work;
 
+/* Bytes that an op touches of an operand that is given whole: rows of the embedding, and positions
+ * of the RoPE table, are looked up; no more than there are tokens. */
+double ls_cost_touched_bytes(const ls_step *step, const ls_op_args *args, int32_t operand,
+                             double bytes);
+
 /* An operand more. */
 void ls_step_work_add(ls_step_work *work, ls_place_kind place, ls_access access, double bytes);
 
 /* What one step costs when it runs alone. */
 typedef struct ls_step_cost {
     double seconds;                  /* latency included */
+    double arithmetic_s;             /* of them; 0 of what does little per byte */
     double bytes[LS_RESOURCE_COUNT]; /* that pass each resource */
 } ls_step_cost;
 

@@ -21,6 +21,7 @@
 typedef struct lowering {
     const ls_ops *ops;
     bool has_device, measures;
+    bool serial_updates, single_slot;      /* of the placement */
     int8_t workspace_operand[LS_OP_COUNT]; /* -1: the op has none */
     ls_staged staged;
     ls_plan *plan;
@@ -35,19 +36,23 @@ typedef struct lowering {
 } lowering;
 
 /* Copies to device memory have a lane, but for a batch's few bytes per token: there they would
- * queue behind the weights that the updates of the step before refresh, and forward with them. */
+ * queue behind the weights that the updates of the step before refresh, and forward with them.  Of
+ * a single slot weights are not copied ahead: who computes waits for them. */
 static ls_lane lane_of_copy(const lowering *l, int32_t to)
 {
+    const ls_role role = l->staged.tape.tensors[to].role;
+
     if (l->staged.tensors[to].place != LS_PLACE_HBM) return LS_LANE_COPY_OUT;
-    return l->staged.tape.tensors[to].role == LS_ROLE_BATCH ? LS_LANE_COMPUTE : LS_LANE_COPY_IN;
+    if (role == LS_ROLE_WEIGHTS && l->single_slot) return LS_LANE_COMPUTE;
+    return role == LS_ROLE_BATCH ? LS_LANE_COMPUTE : LS_LANE_COPY_IN;
 }
 
 /* Batches come from disk and go to their own lane: on the host lane they would queue behind the
- * updates of the step before. */
+ * updates of the step before, and forward with them, which is what serial updates are. */
 static ls_lane lane_of(const lowering *l, const ls_call *call)
 {
     switch (call->kind) {
-    case LS_CALL_BATCH: return LS_LANE_DISK_IN;
+    case LS_CALL_BATCH: return l->serial_updates ? LS_LANE_HOST : LS_LANE_DISK_IN;
     case LS_CALL_LOSS:
     case LS_CALL_SCHEDULE:
     case LS_CALL_REPORT: return LS_LANE_HOST;
@@ -158,7 +163,7 @@ static void add_cost(lowering *l, const ls_call *call, const ls_step *step)
         const ls_step_operand operand = read_operand(l, call, i, workspace);
         if (operand.tensor < 0) continue;
         ls_step_work_add(&work, place_of(l, operand.tensor), operand.access,
-                         (double)operand.span.bytes);
+                         ls_cost_touched_bytes(step, work.args, i, (double)operand.span.bytes));
     }
     const ls_step_cost cost = ls_cost_of_work(l->model, &work);
     ls_cost_sum_add(l->model, step->lane, &cost, &l->step_cost);
@@ -324,6 +329,9 @@ static ls_status lower(lowering *l, const ls_tape *tape, const ls_placement *pla
     ls_placement_host(&host);
     if (placement == NULL) placement = &host;
     l->has_device = placement->has_device;
+    l->serial_updates = placement->serial_updates;
+    l->single_slot =
+        placement->classes[LS_CLASS_WEIGHTS].mode == LS_MODE_STREAM && placement->ring_slots == 1;
     l->workspace_life = ls_tensor_life_none();
     const ls_status status = lower_all(l, tape, placement);
     ls_staged_free(&l->staged);

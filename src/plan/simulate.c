@@ -21,6 +21,11 @@ typedef struct lane_state {
     double busy_s; /* of the repetition at work */
 } lane_state;
 
+/* Sums since the start. */
+typedef struct energy_sums {
+    double gpu_j, cpu_j, capped_s;
+} energy_sums;
+
 typedef struct simulator {
     const ls_plan *plan;
     const ls_cost_model *model;
@@ -32,6 +37,9 @@ typedef struct simulator {
     double now_s;
     double ends_s[REPETITIONS_MAX]; /* when the last step of each ended */
     double busy_s[REPETITIONS_MAX][LS_LANE_COUNT];
+    ls_power_draw draw; /* until the next event */
+    energy_sums energy, energy_at_end[REPETITIONS_MAX];
+    double watts_peak;
 } simulator;
 
 /* ---- readiness ----------------------------------------------------------------------------- */
@@ -96,6 +104,47 @@ static void share(simulator *s)
     }
 }
 
+/* ---- power --------------------------------------------------------------------------------- */
+
+static ls_power_load find_load(const simulator *s)
+{
+    ls_power_load load = {.tensor = 0};
+
+    for (int l = 0; l < LS_LANE_COUNT; l++) {
+        const lane_state *lane = &s->lanes[l];
+        if (!lane->running || lane->cost.seconds <= 0) continue;
+        const double rate = lane->speed / lane->cost.seconds;
+        load.tensor += lane->cost.arithmetic_s * rate;
+        load.device_memory +=
+            lane->cost.bytes[LS_RESOURCE_HBM] * rate / s->model->bytes_per_s[LS_RESOURCE_HBM];
+        load.host_memory +=
+            lane->cost.bytes[LS_RESOURCE_HOST] * rate / s->model->bytes_per_s[LS_RESOURCE_HOST];
+        load.cpu_busy |= l == LS_LANE_HOST || (l == LS_LANE_COMPUTE && !s->model->has_device);
+    }
+    return load;
+}
+
+/* What is drawn until the next event; a cap slows kernels, and copies too where device memory alone
+ * takes more than it leaves. */
+static void draw_power(simulator *s)
+{
+    if (s->model->power.why_unknown[0] != '\0') return;
+    const ls_power_load load = find_load(s);
+    s->draw = ls_power_draw_of(&s->model->power, &load);
+    s->watts_peak = fmax(s->watts_peak, s->draw.gpu_w + s->draw.cpu_w);
+    for (int l = 0; l < LS_LANE_COUNT; l++) {
+        if (s->lanes[l].cost.bytes[LS_RESOURCE_HBM] > 0) s->lanes[l].speed *= s->draw.memory_rate;
+        if (l == LS_LANE_COMPUTE) s->lanes[l].speed *= fmin(s->draw.clock / s->draw.memory_rate, 1);
+    }
+}
+
+static void add_energy(simulator *s, double seconds)
+{
+    s->energy.gpu_j += s->draw.gpu_w * seconds;
+    s->energy.cpu_j += s->draw.cpu_w * seconds;
+    if (s->draw.clock < 1 || s->draw.memory_rate < 1) s->energy.capped_s += seconds;
+}
+
 static double seconds_left(const lane_state *lane)
 {
     return lane->left * lane->cost.seconds / lane->speed;
@@ -112,6 +161,7 @@ static void finish_step(simulator *s, int l)
     s->done[step - s->plan->segment_first[LS_SEGMENT_STEP]]++;
     s->busy_s[lane->repetition][l] += s->now_s - lane->start_s;
     s->ends_s[lane->repetition] = fmax(s->ends_s[lane->repetition], s->now_s);
+    s->energy_at_end[lane->repetition] = s->energy;
     if (s->visit != NULL) s->visit(s->context, step, lane->repetition, lane->start_s, s->now_s);
     if (++lane->next < lane->n) return;
     lane->next = 0;
@@ -124,9 +174,11 @@ static void advance(simulator *s)
     double least_s = INFINITY;
 
     share(s);
+    draw_power(s);
     for (int l = 0; l < LS_LANE_COUNT; l++)
         if (s->lanes[l].running) least_s = fmin(least_s, seconds_left(&s->lanes[l]));
     s->now_s += least_s;
+    add_energy(s, least_s);
     for (int l = 0; l < LS_LANE_COUNT; l++) {
         lane_state *lane = &s->lanes[l];
         if (!lane->running) continue;
@@ -147,6 +199,18 @@ static bool are_all_past(const simulator *s, int repetition)
 static double length_of(const simulator *s, int repetition)
 {
     return s->ends_s[repetition] - (repetition > 0 ? s->ends_s[repetition - 1] : 0);
+}
+
+static void read_energy(const simulator *s, int repetition, ls_simulation *result)
+{
+    const energy_sums *end = &s->energy_at_end[repetition];
+    const energy_sums none = {0, 0, 0};
+    const energy_sums *start = repetition > 0 ? &s->energy_at_end[repetition - 1] : &none;
+
+    result->gpu_j = end->gpu_j - start->gpu_j;
+    result->cpu_j = end->cpu_j - start->cpu_j;
+    result->capped_s = end->capped_s - start->capped_s;
+    result->watts_peak = s->watts_peak;
 }
 
 /* Runs until a repetition is as long as the one before; which that is. */
@@ -218,6 +282,7 @@ ls_status ls_simulate(const ls_plan *plan, const ls_cost_model *model, ls_simula
         result.first_s = s.ends_s[0];
         result.steady = steady;
         memcpy(result.lane_busy_s, s.busy_s[steady], sizeof result.lane_busy_s);
+        read_energy(&s, steady, &result);
         find_bounds(plan, model, &result);
     }
     free(s.order);

@@ -8,6 +8,9 @@
  * of a resource than it has, each gets the same share of its demand, and a step runs at the share
  * of the resource it is shortest of.
  *
+ * Where the watts of the units are known (power_model.h), what they draw is summed as the clock
+ * goes on, and power caps slow the GPU.
+ *
  * Without sharing, a faster machine never takes longer.  With it that may happen, as on a real
  * machine: a copy that starts sooner may take its share of memory from a step that others wait for.
  *
@@ -27,6 +30,9 @@ typedef struct ls_simulation {
     double lane_busy_s[LS_LANE_COUNT];    /* of one repetition, contention included */
     double lane_alone_s[LS_LANE_COUNT];   /* the same without contention */
     double resource_s[LS_RESOURCE_COUNT]; /* bytes / rate; 0 where there is no limit */
+    double gpu_j, cpu_j;                  /* energy of step_s; 0 where watts are not known */
+    double watts_peak;                    /* of both at once, since the start */
+    double capped_s;                      /* of step_s a power cap slowed it */
 } ls_simulation;
 
 /* A step has run: repetition 0, 1, ... */

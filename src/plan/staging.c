@@ -226,17 +226,42 @@ static void take_slot(staging *s, ls_visit *v, slot_queue *queue, int32_t n_slot
     }
 }
 
-/* Visits that wait for slots take what is free, and are copied in if they must read. */
+/* The next visit of a pool takes a slot, if there is one and it may; returns whether it did. */
+static bool enter_next(staging *s, int32_t pool, int64_t call)
+{
+    slot_queue *queue = &s->queues[pool];
+
+    if (queue->next == queue->end || queue->n_free == 0 || s->status != LS_OK) return false;
+    ls_visit *v = &s->list->visits[s->order[queue->next]];
+    if (!may_enter(s, v, call)) return false;
+    take_slot(s, v, queue, s->visits.pools[pool].n_slots);
+    queue->next++;
+    return true;
+}
+
+/* The pool of weights whose next visit begins first; -1: none has one. */
+static int32_t find_first_weights(const staging *s)
+{
+    int32_t first = -1;
+
+    for (int32_t p = 0; p < s->visits.n_pools; p++) {
+        const slot_queue *queue = &s->queues[p];
+        if (s->visits.pools[p].role != LS_ROLE_WEIGHTS || queue->next == queue->end) continue;
+        if (first < 0 || s->order[queue->next] < s->order[s->queues[first].next]) first = p;
+    }
+    return first;
+}
+
+/* Visits that wait for slots take what is free, and are copied in if they must read.  Weights do in
+ * the order in which they are wanted, which is that of their updates: the head's slot is free at
+ * once, and were it filled first, its update, the last, would hold up the copies of all layers. */
 static void enter(staging *s, int64_t call)
 {
-    for (int32_t p = 0; p < s->visits.n_pools; p++) {
-        slot_queue *queue = &s->queues[p];
-        for (; queue->next < queue->end && queue->n_free > 0 && s->status == LS_OK; queue->next++) {
-            ls_visit *v = &s->list->visits[s->order[queue->next]];
-            if (!may_enter(s, v, call)) break;
-            take_slot(s, v, queue, s->visits.pools[p].n_slots);
-        }
-    }
+    for (int32_t p = 0; p < s->visits.n_pools; p++)
+        while (s->visits.pools[p].role != LS_ROLE_WEIGHTS && enter_next(s, p, call)) continue;
+    for (int32_t p = find_first_weights(s); p >= 0 && enter_next(s, p, call);
+         p = find_first_weights(s))
+        continue;
 }
 
 /* The visit of a unit that this call is part of. */

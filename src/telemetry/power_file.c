@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "power_internal.h"
 
 static size_t put_header(const ls_power *p, char *line, size_t bytes)
@@ -65,6 +66,7 @@ ls_status power_file_open(ls_power *p)
 
     file->fd = open(file->path, flags, 0666);
     if (file->fd < 0) return fail_open(file);
+    LS_TRY(ls_file_check_plain(file->fd, file->path));
     if (p->options.resume && can_continue(file->fd, file->line, bytes)) return LS_OK;
     if (p->options.resume && find_whole(file->fd, lseek(file->fd, 0, SEEK_END)) > 0) {
         snprintf(aside, sizeof aside, "%s/power-before-%d.csv", p->options.directory,

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file.h"
+
 #define PATH_BYTES   4096
 #define LINE_BYTES   49152 /* twice 256 bins and the other keys take 40000 at most */
 #define SOURCE_BYTES 96    /* of a source in a line, beside its name */
@@ -399,7 +401,8 @@ ls_status ls_record_open(const char *directory, bool resume, ls_record **record,
             LS_FAIL(LS_ERR_IO, "%s: cannot open for writing: %s", opened->path, strerror(errno));
         goto free_record;
     }
-    if (resume) status = scan(opened, &attempt);
+    status = ls_file_check_plain(opened->fd, opened->path);
+    if (status == LS_OK && resume) status = scan(opened, &attempt);
     if (status != LS_OK) goto close_file;
     *record = opened;
     *next_attempt = attempt + 1;

@@ -205,7 +205,8 @@ static void begin_file(ls_trace *t)
     t->begun = true;
     snprintf(path, sizeof path, "%s/trace.json", t->options.directory);
     t->fd = open(t->options.path != NULL ? t->options.path : path,
-                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, /* not even for a pipe */
+                 0666);
     if (t->fd < 0) t->failed = errno;
     put_event(t, "[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":"
                  "\"longspan\"}}");
