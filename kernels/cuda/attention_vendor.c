@@ -26,9 +26,8 @@ static const struct {
     {90600, false,
      "masks from the bottom right need lengths that are multiples of 64, and no window"},
     {91800, true,
-     "backward on Hopper reads workspace that nothing wrote (NaN in gradients), and from 33k "
-     "tokens "
-     "on memory that is not its own"},
+     "backward on Hopper reads workspace that nothing wrote (NaN), and beyond its memory from 33k "
+     "tokens on"},
 };
 
 /* Versions whose forward has given equal bits in two runs of scripts/gpu_check.sh; 0: none yet. */
