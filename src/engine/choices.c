@@ -178,14 +178,27 @@ enum {
     N_GPU_ROWS = sizeof gpu_rows / sizeof gpu_rows[0],
     N_FIRST_ROWS = 4, /* of a GPU, from the largest on; the others are variations */
     CHUNKS_MAX = 32,
+    CHUNKS_OF_LAYERS_MAX = 4096,
 };
+
+/* As many as leave a plan short: fewer rows are for models that an emulated device can hold. */
+static int count_cpu_rows(const ls_trial *t)
+{
+    const int64_t T = t->config->sequence_tokens * t->config->sequences;
+    int n = 1;
+
+    while (n < N_CPU_ROWS &&
+           T / cpu_rows[n].chunk * t->model->num_hidden_layers <= CHUNKS_OF_LAYERS_MAX)
+        n++;
+    return n;
+}
 
 int ls_choices_rows(const ls_trial *t, bool first_only)
 {
     const bool open = t->config->chunk == 0 || t->config->query_block == 0;
 
     if (!open || t->hardware == NULL || !t->hardware->has_device) return 1;
-    if (!is_on_gpu(t->hardware)) return N_CPU_ROWS;
+    if (!is_on_gpu(t->hardware)) return count_cpu_rows(t);
     return first_only ? N_FIRST_ROWS : N_GPU_ROWS;
 }
 
