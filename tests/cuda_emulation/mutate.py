@@ -157,7 +157,7 @@ MUTATIONS = [
     ("mark reused", DEVICE, 0, "m->users > 0", "false", ["lanes"]),
     ("event of a command dropped", DEVICE, 0,
      'check(cudaEventRecord(c->mark->end, l->stream), "event behind a step")', "LS_OK", ["lanes"]),
-    ("window not watched", DEVICE, 0, "l->submitted - l->retired == WINDOW", "false", ["lanes"]),
+    ("window not watched", DEVICE, 0, "l->submitted - l->retired == l->n_commands", "false", ["lanes"]),
 ]
 
 EXPLAINED = {"window not watched"}
