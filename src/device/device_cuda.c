@@ -20,76 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include "clock.h"
-#include "cuda_ops.h"
-#include "device_backend.h"
-#include "host_lanes.h"
+#include "cuda_device.h"
 
 #define RELEASED (UINT64_C(1) << 62) /* ahead of every ticket: the wait compares cyclically */
 
-enum {
-    KEEPS_MAX = 8,      /* reservations, and as many attachments */
-    COUNTER_BYTES = 128 /* one cache-line pair for each lane's counter */
-};
-
-typedef CUresult wait_value_function(CUstream stream, CUdeviceptr at, cuuint64_t value,
-                                     unsigned int flags);
-
-/* The events around one command; free once it has been seen to finish and nobody waits for it. */
-typedef struct mark {
-    cudaEvent_t start, end;
-    int lane, users;
-    struct mark *next; /* of all */
-} mark;
-
-typedef struct command {
-    mark *mark;
-    int64_t tag;
-    ls_op op; /* LS_OP_COUNT: a copy */
-    uint64_t bytes;
-} command;
-
-typedef struct gpu_lane {
-    cudaStream_t stream; /* NULL: a lane of the host */
-    uint64_t submitted, retired;
-    command *ring; /* [n_commands] */
-    uint64_t n_commands;
-    ls_lane_stats stats;
-} gpu_lane;
-
-typedef struct cuda_device {
-    ls_device base;
-    ls_host_lanes *host;
-    pthread_mutex_t mutex; /* guards lanes and marks; held in no call that waits */
-    int n_lanes;
-    gpu_lane lanes[LS_DEVICE_LANES_MAX];
-    mark *marks;
-    char *counters; /* [n_lanes] of COUNTER_BYTES: commands a host lane has finished */
-    bool released;  /* counters are ahead; guarded by the host lanes' mutex */
-    wait_value_function *wait_value;
-    bool reads_host; /* kernels read any host memory, attached or not */
-    void *reserved[KEEPS_MAX], *attached[KEEPS_MAX];
-    int n_reserved, n_attached;
-    ls_device_observer observer; /* set while the lanes are idle */
-    cudaEvent_t origin;          /* passed at origin_ns by the host's clock; NULL: not observed */
-    uint64_t origin_ns;
-} cuda_device;
-
-static cuda_device *cuda_of(const ls_device *device)
-{
-    return (cuda_device *)(uintptr_t)device;
-}
-
-static ls_status check(cudaError_t error, const char *what)
-{
-    return error == cudaSuccess ? LS_OK : ls_cuda_fail((int)error, what);
-}
-
-#define CUDA_TRY(call, what) LS_TRY(check((call), (what)))
+enum { COUNTER_BYTES = 128 }; /* one cache-line pair for each lane's counter */
 
 /* ---- counters of the host's lanes ---------------------------------------------------------- */
 
@@ -502,53 +440,6 @@ static ls_status sync_device(ls_device *device, int64_t *failed_tag)
     return status;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
-
-static ls_status reserve(ls_device *device, uint64_t bytes, void **base)
-{
-    cuda_device *d = cuda_of(device);
-    size_t free_bytes = 0, total_bytes = 0;
-    void *at = NULL;
-
-    assert(d->n_reserved < KEEPS_MAX);
-    const cudaError_t error = cudaMalloc(&at, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
-        return LS_FAIL(
-            LS_ERR_NO_MEMORY,
-            "GPU memory: %llu bytes asked for, %llu of %llu are free; end what else uses "
-            "the GPU, or plan for less",
-            (unsigned long long)bytes, (unsigned long long)free_bytes,
-            (unsigned long long)total_bytes);
-    }
-    CUDA_TRY(error, "GPU memory");
-    d->reserved[d->n_reserved++] = at;
-    *base = at;
-    return LS_OK;
-}
-
-/* Where the GPU reads the host's page tables, registering is not needed and may not be had (801):
- * that is told, and no failure. */
-static ls_status attach(ls_device *device, void *base, uint64_t bytes)
-{
-    cuda_device *d = cuda_of(device);
-
-    assert(d->n_attached < KEEPS_MAX);
-    const cudaError_t error = cudaHostRegister(base, bytes, cudaHostRegisterDefault);
-    if (error == cudaSuccess) {
-        d->attached[d->n_attached++] = base;
-        return LS_OK;
-    }
-    if (!d->reads_host) return check(error, "cudaHostRegister");
-    (void)cudaGetLastError();
-    snprintf(d->base.note, sizeof d->base.note,
-             "cudaHostRegister of %llu bytes: %s (%d); the GPU reads host memory all the same",
-             (unsigned long long)bytes, cudaGetErrorName(error), (int)error);
-    return LS_OK;
-}
-
 /* ---- open, close ------------------------------------------------------------------------------
  */
 
@@ -570,58 +461,10 @@ static void close_device(ls_device *device)
         cudaEventDestroy(m->end);
         free(m);
     }
-    for (int i = 0; i < d->n_attached; i++) cudaHostUnregister(d->attached[i]);
-    for (int i = 0; i < d->n_reserved; i++) cudaFree(d->reserved[i]);
+    ls_cuda_release_memory(d);
     if (d->counters != NULL) cudaFreeHost(d->counters);
     pthread_mutex_destroy(&d->mutex);
     free(d);
-}
-
-static ls_status find_wait_value(cuda_device *d)
-{
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *function = NULL;
-
-    CUDA_TRY(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &function, 12000,
-                                              cudaEnableDefault, &found),
-             "cuStreamWaitValue64");
-    if (found != cudaDriverEntryPointSuccess || function == NULL)
-        return LS_FAIL(LS_ERR_UNSUPPORTED, "the NVIDIA driver has no cuStreamWaitValue64");
-    memcpy(&d->wait_value, &function, sizeof function); /* no such cast in ISO C */
-    return LS_OK;
-}
-
-static int attribute_of(enum cudaDeviceAttr attribute)
-{
-    int value = 0;
-    if (cudaDeviceGetAttribute(&value, attribute, 0) != cudaSuccess) (void)cudaGetLastError();
-    return value;
-}
-
-ls_status ls_device_probe_cuda(void)
-{
-    int driver = 0, runtime = 0, count = 0;
-
-    CUDA_TRY(cudaDriverGetVersion(&driver), "driver version");
-    if (driver == 0) return LS_FAIL(LS_ERR_UNSUPPORTED, "the CUDA runtime finds no driver");
-    CUDA_TRY(cudaRuntimeGetVersion(&runtime), "runtime version");
-    if (driver / 1000 < runtime / 1000)
-        return LS_FAIL(LS_ERR_UNSUPPORTED,
-                       "the NVIDIA driver knows CUDA %d.%d, this build needs %d.0: a newer driver",
-                       driver / 1000, driver % 1000 / 10, runtime / 1000);
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-        (void)cudaGetLastError();
-        return LS_FAIL(LS_ERR_UNSUPPORTED, "the NVIDIA driver shows no GPU: %s",
-                       cudaGetErrorString(error));
-    }
-    const int major = attribute_of(cudaDevAttrComputeCapabilityMajor);
-    const int minor = attribute_of(cudaDevAttrComputeCapabilityMinor);
-    if (major != 9 || minor != 0)
-        return LS_FAIL(LS_ERR_UNSUPPORTED,
-                       "the GPU's compute capability is %d.%d; the kernels are built for 9.0",
-                       major, minor);
-    return LS_OK;
 }
 
 static ls_status open_stream(gpu_lane *lane, int n_commands)
@@ -639,8 +482,8 @@ static ls_status open_parts(const ls_device_options *options, cuda_device *d)
     void *counters = NULL;
 
     CUDA_TRY(cudaSetDevice(0), "GPU 0");
-    d->reads_host = attribute_of(cudaDevAttrPageableMemoryAccess) != 0;
-    LS_TRY(find_wait_value(d));
+    d->reads_host = ls_cuda_reads_host();
+    LS_TRY(ls_cuda_find_wait_value(d));
     LS_TRY(ls_cuda_matmul_open());
     CUDA_TRY(cudaHostAlloc(&counters, counter_bytes, cudaHostAllocDefault), "counters");
     memset(counters, 0, counter_bytes);
@@ -665,8 +508,8 @@ static const ls_device_backend backend = {
     .observe = observe,
     .stats = read_stats,
     .running = read_running,
-    .reserve = reserve,
-    .attach = attach,
+    .reserve = ls_cuda_reserve,
+    .attach = ls_cuda_attach,
 };
 
 ls_status ls_device_open_cuda(const ls_device_options *options, ls_device **device)
