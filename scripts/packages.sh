@@ -64,7 +64,7 @@ require_architecture() {
 # prints nothing if it cannot.
 cudnn_frontend() {
     [[ -e $1/include/cudnn_frontend.h ]] ||
-        python3 -m pip install --quiet --no-deps --target "$1" nvidia-cudnn-frontend >&2 || true
+        python3 -m pip install --quiet --no-deps --target "$1" nvidia-cudnn-frontend==1.32.0 >&2 || true
     [[ ! -e $1/include/cudnn_frontend.h ]] || (cd "$1/include" && pwd)
 }
 
