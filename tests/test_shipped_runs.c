@@ -74,9 +74,11 @@ static bool plan(const char *run, const char *hardware, const char *tokens)
         argv[n++] = "--set";
         argv[n++] = "sequence.query_block=16k"; /* several blocks all the same */
     }
-    if (SANITIZED && strchr(run, '/') != NULL) {
+    if (SANITIZED && strchr(run, '/') != NULL && strstr(run, "-512k") == NULL) {
         argv[n++] = "--set";
-        argv[n++] = "batch.sequences=4";
+        argv[n++] = "batch.sequences=16"; /* a chunk of 16k */
+        argv[n++] = "--set";
+        argv[n++] = "sequence.query_block=16k";
     }
     const outcome *done = finish(start(argv));
     if (done->code != 0 && done->code != 3)
