@@ -70,15 +70,17 @@ static bool plan(const char *run, const char *hardware, const char *tokens)
         argv[n++] = "--set";
         argv[n++] = length;
     }
-    if (tokens != NULL && strcmp(tokens, SHORT) == 0) {
+    if (tokens != NULL && strcmp(tokens, SHORT) == 0 && strchr(run, '/') == NULL) {
         argv[n++] = "--set";
         argv[n++] = "sequence.query_block=16k"; /* several blocks all the same */
     }
-    if (SANITIZED && strchr(run, '/') != NULL && strstr(run, "-512k") == NULL) {
-        argv[n++] = "--set";
-        argv[n++] = "batch.sequences=16"; /* a chunk of 16k */
+    if (SANITIZED && strchr(run, '/') != NULL) { /* shorter sequences, or fewer: a chunk of 16k */
         argv[n++] = "--set";
         argv[n++] = "sequence.query_block=16k";
+        if (tokens == NULL) {
+            argv[n++] = "--set";
+            argv[n++] = "batch.sequences=16";
+        }
     }
     const outcome *done = finish(start(argv));
     if (done->code != 0 && done->code != 3)
