@@ -523,78 +523,6 @@ static void test_warning(void **state)
                         "");
 }
 
-/* ---- several profiles ----------------------------------------------------------------------- */
-
-static const char tiny_yaml[] = "name: tiny\n"
-                                "emulated: true\n"
-                                "places:\n"
-                                "  - {kind: hbm, capacity_bytes: {value: 64KiB, source: profile}}\n"
-                                "  - {kind: host}\n";
-
-static void test_compare_table(void **state)
-{
-    put_text(at("tiny.yaml"), tiny_yaml);
-    const outcome *done = RUN(0, "plan", "run.yaml", "--compare", "emulated-gh200,cpu,./tiny.yaml");
-
-    (void)state;
-    assert_says(done->out, "profile              fits         hbm          of        host");
-    assert_says(done->out, "\nemulated-gh200       yes ");
-    assert_says(done->out, " 64.0 MiB ");
-    assert_says(done->out, "resident ");
-    assert_says(done->out, "\ncpu                  yes            -           - ");
-    assert_says(done->out, "\ntiny                 no  ");
-    assert_says(done->out, "stream, 3");
-    assert_says(done->out, "\n\ntiny: hbm memory: the plan is short by ");
-    done = RUN(0, "plan", "run.yaml", "--compare", "cpu,emulated-gh200", "--set",
-               "sequence.tokens=8k");
-    const char *warned = strstr(done->err, "warning: sequence.tokens is 8192");
-    assert_non_null(warned);
-    assert_null(strstr(warned + 1, "warning:"));
-    done = RUN(3, "plan", "run.yaml", "--quiet", "--set", "sequence.tokens=512M", "--set",
-               "batch.sequences=1", "--set", "sequence.chunk=16", "--compare", "cpu");
-    assert_says(done->out, "\ncpu                  no             -           -           ? ");
-    assert_says(done->out, "  not built\n\ncpu: sequence.chunk: ");
-    done = RUN(3, "plan", "run.yaml", "--compare", "./tiny.yaml");
-    assert_says(done->out, "\ntiny                 no  ");
-    assert_says(done->err, "--compare: the plan fits none of these");
-}
-
-/* Each document is the one that the profile has alone. */
-static void test_compare_documents(void **state)
-{
-    static const char *const profiles[] = {"emulated-h200-pcie", "cpu"};
-    cJSON *all =
-        parse(RUN(0, "plan", "run.yaml", "--json", "--compare", "emulated-h200-pcie,cpu")->out);
-
-    (void)state;
-    assert_int_equal(cJSON_GetArraySize(all), 2);
-    for (int p = 0; p < 2; p++) {
-        cJSON *one = parse(RUN(0, "plan", "run.yaml", "--json", "--hardware", profiles[p])->out);
-        cJSON *other = cJSON_GetArrayItem(all, p);
-        assert_text(other, "profile", profiles[p]);
-        cJSON_DeleteItemFromObject(one, "available_bytes"); /* changes from call to call */
-        cJSON_DeleteItemFromObject(other, "available_bytes");
-        assert_true(cJSON_Compare(one, other, 1));
-        cJSON_Delete(one);
-    }
-    cJSON_Delete(all);
-}
-
-static void test_compare_refused(void **state)
-{
-    (void)state;
-    assert_says(RUN(2, "plan", "run.yaml", "--print", "--compare", "cpu")->err, "not two of them");
-    assert_says(RUN(2, "plan", "run.yaml", "--compare", "cpu,,cpu")->err, "a comma between two");
-    assert_says(RUN(2, "plan", "run.yaml", "--compare", "")->err, "a comma between two");
-    assert_says(RUN(2, "plan", "run.yaml", "--compare", "c,c,c,c,c,c,c,c,c,c,c,c,c,c,c,c,c")->err,
-                "'c' is no profile");
-    const outcome *done =
-        RUN(2, "plan", "run.yaml", "--compare",
-            "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu");
-    assert_says(done->err, "at most 16 profiles");
-    assert_string_equal(done->out, ""); /* nothing is begun */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -614,9 +542,6 @@ int main(void)
         cmocka_unit_test(test_a_plan_too_large_to_build),
         cmocka_unit_test(test_readme_names_every_key),
         cmocka_unit_test(test_warning),
-        cmocka_unit_test(test_compare_table),
-        cmocka_unit_test(test_compare_documents),
-        cmocka_unit_test(test_compare_refused),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

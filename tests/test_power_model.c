@@ -2,39 +2,13 @@
  * Energy of simulated steps: states by hand with whole numbers, what caps leave, and the laws that
  * hold for any plan on any machine.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "cost_test.h"
 
 #include "placement_test.h"
 #include "plan_test.h"
 #include "simulate.h"
 
-#define assert_ok(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != LS_OK) fail_msg("%s: %s", #call, ls_error());                                \
-    } while (0)
-
-static void assert_near(double value, double expected)
-{
-    if (fabs(value - expected) > 1e-9 * fabs(expected))
-        fail_msg("%.17g, not %.17g", value, expected);
-}
-
 /* ---- a machine ----------------------------------------------------------------------------- */
-
-static ls_quantity figure(double value)
-{
-    return ls_quantity_make(value, LS_SOURCE_PUBLISHED, "test");
-}
 
 static void add_state(ls_unit *unit, const char *name, double watts)
 {

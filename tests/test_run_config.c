@@ -567,23 +567,6 @@ static void one_model_by_two_names_is_one_model(void **state)
     cJSON_Delete(other);
 }
 
-/* The schema in the tree is the table's.  To renew it: copy the file this test writes. */
-static void the_shipped_schema_is_the_tables(void **state)
-{
-    cJSON *made = NULL, *shipped = NULL;
-
-    (void)state;
-    assert_int_equal(ls_run_config_schema(&made), LS_OK);
-    assert_int_equal(ls_json_write(LS_BINARY_DIR "/run.schema.json", made), LS_OK);
-    if (ls_json_read(LS_SOURCE_DIR "/configs/schema/run.schema.json", &shipped) != LS_OK)
-        fail_msg("%s", ls_error());
-    if (!cJSON_Compare(made, shipped, 1))
-        fail_msg("configs/schema/run.schema.json is not the table's; it should be %s",
-                 LS_BINARY_DIR "/run.schema.json");
-    cJSON_Delete(made);
-    cJSON_Delete(shipped);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -598,7 +581,6 @@ int main(void)
         cmocka_unit_test(resume_may_change_what_the_contract_says),
         cmocka_unit_test(keys_an_older_config_lacks_count_as_defaults),
         cmocka_unit_test(one_model_by_two_names_is_one_model),
-        cmocka_unit_test(the_shipped_schema_is_the_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,12 +213,30 @@ static void the_tables_have_every_key_and_class(void **state)
     free(text);
 }
 
+/* The schema in the tree is the table's.  To renew it: copy the file this test writes. */
+static void the_shipped_schema_is_the_tables(void **state)
+{
+    cJSON *made = NULL, *shipped = NULL;
+
+    (void)state;
+    assert_int_equal(ls_run_config_schema(&made), LS_OK);
+    assert_int_equal(ls_json_write(LS_BINARY_DIR "/run.schema.json", made), LS_OK);
+    if (ls_json_read(LS_SOURCE_DIR "/configs/schema/run.schema.json", &shipped) != LS_OK)
+        fail_msg("%s", ls_error());
+    if (!cJSON_Compare(made, shipped, 1))
+        fail_msg("configs/schema/run.schema.json is not the table's; it should be %s",
+                 LS_BINARY_DIR "/run.schema.json");
+    cJSON_Delete(made);
+    cJSON_Delete(shipped);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_schema_takes_the_bins_that_the_program_takes),
         cmocka_unit_test(the_schema_takes_the_places_that_the_program_takes),
         cmocka_unit_test(the_tables_have_every_key_and_class),
+        cmocka_unit_test(the_shipped_schema_is_the_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,174 +5,12 @@
  * The plans by hand have one arena for each place and steps that carry their cost in operands; the
  * plans of the laws are real ones, lowered from small decoders.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "cost_test.h"
 
 #include "check.h"
 #include "placement_test.h"
 #include "plan_test.h"
 #include "simulate.h"
-
-#define assert_ok(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != LS_OK) fail_msg("%s: %s", #call, ls_error());                                \
-    } while (0)
-
-static void assert_near(double value, double expected)
-{
-    if (fabs(value - expected) > 1e-9 * fabs(expected))
-        fail_msg("%.17g, not %.17g", value, expected);
-}
-
-/* ---- machines ------------------------------------------------------------------------------ */
-
-static ls_quantity figure(double value)
-{
-    return ls_quantity_make(value, LS_SOURCE_PUBLISHED, "test");
-}
-
-static void add_efficiency(ls_unit *unit, const char *op, const char *shape, double fraction)
-{
-    ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
-    snprintf(e->op, sizeof e->op, "%s", op);
-    snprintf(e->shape, sizeof e->shape, "%s", shape);
-    e->fraction = figure(fraction);
-}
-
-static double both_ways = 75; /* bytes/s of the link */
-
-/* A GPU of 1000 FLOP/s, HBM of 500 bytes/s, host memory of 100, a link of 50 in, 25 out, a disk of
- * 10 in, 5 out, 12 both ways. */
-static ls_topology *make_machine(void)
-{
-    ls_topology *t = calloc(1, sizeof *t);
-    assert_non_null(t);
-    t->n_places = 3;
-    t->places[2] = (ls_place){.kind = LS_PLACE_NVME, .name = "nvme"};
-    t->places[0] =
-        (ls_place){.kind = LS_PLACE_HBM, .name = "hbm0", .read_bytes_per_s = figure(500)};
-    t->places[1] = (ls_place){
-        .kind = LS_PLACE_HOST, .name = "host0", .numa_node = 0, .read_bytes_per_s = figure(100)};
-    t->n_links = 2;
-    t->links[1] = (ls_link){.from = "nvme",
-                            .to = "host0",
-                            .bytes_per_s = figure(10),
-                            .reverse_bytes_per_s = figure(5),
-                            .both_bytes_per_s = figure(12)};
-    t->links[0] = (ls_link){.from = "host0",
-                            .to = "hbm0",
-                            .bytes_per_s = figure(50),
-                            .reverse_bytes_per_s = figure(25),
-                            .both_bytes_per_s = figure(both_ways),
-                            .read_bytes_per_s = figure(40),
-                            .latency_ns = figure(0)};
-    t->n_units = 2;
-    t->units[0] = (ls_unit){.kind = LS_UNIT_GPU,
-                            .name = "gpu0",
-                            .place = 0,
-                            .host_node = figure(0),
-                            .bf16_flops_per_s = figure(1000),
-                            .fp32_flops_per_s = figure(100)};
-    t->units[1] =
-        (ls_unit){.kind = LS_UNIT_CPU, .name = "cpu0", .place = 1, .host_node = figure(0)};
-    add_efficiency(&t->units[0], "matmul", "large", 0.5);
-    add_efficiency(&t->units[0], "attention_forward", "causal-4k", 0.2);
-    add_efficiency(&t->units[0], "attention_forward", "causal-1k", 0.1);
-    add_efficiency(&t->units[0], "attention_backward", "causal-1k", 0.1);
-    return t;
-}
-
-/* The model without what starting costs: seconds by hand are then exact. */
-static ls_cost_model make_model(const ls_topology *machine)
-{
-    ls_cost_model model = ls_cost_model_make(machine, true, LS_DTYPE_BF16);
-    model.launch_latency_s = 0;
-    return model;
-}
-
-static void test_model_of_machine(void **state)
-{
-    ls_topology *machine = make_machine();
-    ls_cost_model model = make_model(machine);
-
-    (void)state;
-    assert_string_equal(model.why_unknown, "");
-    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 7), 500);
-    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 16), 100);
-    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 1024), 100);
-    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 2048), 150);
-    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 1e9), 200);
-    assert_near(model.bytes_per_s[LS_RESOURCE_HOST], 100);
-    assert_near(model.bytes_per_s[LS_RESOURCE_LINK], 75);
-    machine->places[1].read_bytes_per_s = figure(30);
-    model = make_model(machine); /* copies prove that memory gives more than a triad of its cores */
-    assert_near(model.bytes_per_s[LS_RESOURCE_HOST], 75);
-    assert_near(model.host_lane_bytes_per_s, 30);
-    free(machine);
-}
-
-/* Each figure that a plan needs: without it there is no time, and the text names it. */
-static void test_unknown(void **state)
-{
-    ls_topology *machine = make_machine();
-
-    (void)state;
-    machine->units[0].n_efficiencies = 1;
-    assert_string_equal(make_model(machine).why_unknown,
-                        "gpu0: efficiency of attention_forward is not known");
-    machine->units[0].bf16_flops_per_s.source = LS_SOURCE_UNKNOWN;
-    assert_string_equal(make_model(machine).why_unknown, "gpu0: bf16_flops_per_s is not known");
-    free(machine);
-    machine = make_machine();
-    machine->places[0].read_bytes_per_s.source = LS_SOURCE_UNKNOWN;
-    assert_string_equal(make_model(machine).why_unknown, "hbm: read_bytes_per_s is not known");
-    machine->places[1].read_bytes_per_s.source = LS_SOURCE_UNKNOWN;
-    assert_string_equal(make_model(machine).why_unknown, "host0: read_bytes_per_s is not known");
-    free(machine);
-    machine = make_machine();
-    machine->links[0].bytes_per_s.source = LS_SOURCE_UNKNOWN;
-    assert_string_equal(make_model(machine).why_unknown,
-                        "host0: bytes_per_s of the link to the GPU is not known");
-    machine->n_units = 0;
-    assert_string_equal(make_model(machine).why_unknown,
-                        "gpu: its FLOP/s are not known; add it to the profile's units");
-    free(machine);
-}
-
-/* The rate of a disk is wanted by plans that have a file alone. */
-static void test_unknown_disk(void **state)
-{
-    ls_plan_arena arenas[] = {{.place = LS_PLACE_HOST, .bytes = 1}, {.place = LS_PLACE_NVME}};
-    const ls_plan plan = {.arenas = arenas, .n_arenas = 2};
-    ls_topology *machine = make_machine();
-    ls_cost_model model = make_model(machine);
-
-    (void)state;
-    arenas[1].bytes = 1;
-    ls_cost_model_fit(&model, &plan);
-    assert_string_equal(model.why_unknown, "");
-    machine->links[1].bytes_per_s.source = LS_SOURCE_UNKNOWN;
-    model = make_model(machine);
-    arenas[1].bytes = 0;
-    ls_cost_model_fit(&model, &plan);
-    assert_string_equal(model.why_unknown, "");
-    arenas[1].bytes = 1;
-    ls_cost_model_fit(&model, &plan);
-    assert_string_equal(
-        model.why_unknown,
-        "nvme: bytes_per_s of the link to host memory is not known; add {from: nvme, to: "
-        "host, bytes_per_s: {value: N, source: spec}} to the profile's links");
-    free(machine);
-}
 
 /* ---- plans by hand ------------------------------------------------------------------------- */
 
@@ -275,8 +113,8 @@ static void wait_for_step_before(hand_plan *h, int64_t step, int64_t end)
 
 static ls_simulation simulate(const hand_plan *h)
 {
-    ls_topology *machine = make_machine();
-    const ls_cost_model model = make_model(machine);
+    ls_topology *machine = make_rated_machine();
+    const ls_cost_model model = make_rated_model(machine);
     ls_simulation result;
 
     assert_ok(ls_simulate(&h->plan, &model, NULL, NULL, &result));
@@ -417,10 +255,10 @@ static void count_step(void *context, int64_t step, int repetition, double start
     c->bytes += (double)c->plan->steps[step].bytes;
 }
 
-/* A machine whose figures are up to e^3 times those of make_machine(), either way. */
+/* A machine whose figures are up to e^3 times those of make_rated_machine(), either way. */
 static ls_cost_model random_model(dice *d)
 {
-    ls_topology *machine = make_machine();
+    ls_topology *machine = make_rated_machine();
     ls_cost_model model = ls_cost_model_make(machine, true, LS_DTYPE_BF16);
     double *const figures[] = {&model.bytes_per_s[LS_RESOURCE_HBM],
                                &model.bytes_per_s[LS_RESOURCE_HOST],
@@ -534,7 +372,7 @@ static void test_laws(void **state)
 /* Two cores, which ops and updates want whole; memory of 100 bytes/s, swiglu of 10 at 20. */
 static ls_cost_model make_cpu_model(void)
 {
-    ls_topology *machine = make_machine();
+    ls_topology *machine = make_rated_machine();
     ls_unit *cpu = &machine->units[1];
 
     cpu->cores = figure(2);
@@ -616,8 +454,8 @@ static void note_moment(void *context, int64_t index, int repetition, double sta
 static void test_serial_updates(void **state)
 {
     const ls_decoder_options options = grouped_options();
-    ls_topology *machine = make_machine();
-    const ls_cost_model model = make_model(machine);
+    ls_topology *machine = make_rated_machine();
+    const ls_cost_model model = make_rated_model(machine);
 
     (void)state;
     for (int serial = 0; serial < 2; serial++) {
@@ -663,19 +501,11 @@ static void test_touched_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_of_machine),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_unknown_disk),
-        cmocka_unit_test(test_single_lane),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_link_shared),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_host_memory_shared),
-        cmocka_unit_test(test_laws),
-        cmocka_unit_test(test_measured_rates),
-        cmocka_unit_test(test_cores_shared),
-        cmocka_unit_test(test_serial_updates),
-        cmocka_unit_test(test_touched_bytes),
+        cmocka_unit_test(test_single_lane),        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_link_shared),        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_host_memory_shared), cmocka_unit_test(test_laws),
+        cmocka_unit_test(test_measured_rates),     cmocka_unit_test(test_cores_shared),
+        cmocka_unit_test(test_serial_updates),     cmocka_unit_test(test_touched_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
