@@ -11,7 +11,7 @@
 #define GAIN_LEAST   0.005
 #define TRIED_MAX    16
 #define BIGGER_STEPS (INT64_C(1) << 20) /* a plan of more is not built twice as large */
-#define SEARCH_STEPS (INT64_C(3) << 17) /* for a plan of more no other is searched for */
+#define SEARCH_STEPS (INT64_C(1) << 17) /* for a plan of more no other is searched for */
 
 typedef struct changing {
     const ls_trial *trial;

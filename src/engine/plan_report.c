@@ -342,7 +342,9 @@ static void print_search(const ls_search *s, FILE *file)
 
 static void print_changes(const ls_plan_changes *changes, FILE *file)
 {
-    if (changes->n > 0) fputs("faster, each simulated:\n", file);
+    if (changes->n > 0)
+        fprintf(file, "faster, each simulated%s:\n",
+                changes->is_partial ? " (of a plan this long no other is searched for)" : "");
     for (int i = 0; i < changes->n; i++) {
         const ls_plan_change *c = &changes->changes[i];
         fprintf(file, "  %+6.1f%%  %.4g s  %s: %s\n", 100.0 * c->gain_fraction, c->step_s,
