@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,20 @@ ls_status ls_file_write(const char *path, const void *data, uint64_t bytes)
 free_name:
     free(temporary);
     return status;
+}
+
+int ls_file_swap(const char *path, const char *beside, const void *data, uint64_t bytes)
+{
+    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return errno;
+
+    errno = EIO; /* a short write says nothing */
+    const bool written = write(fd, data, (size_t)bytes) == (ssize_t)bytes;
+    int error = written ? 0 : errno;
+    if (close(fd) != 0 && error == 0) error = errno;
+    if (error == 0 && rename(beside, path) != 0) error = errno;
+    if (error != 0) unlink(beside);
+    return error;
 }
 
 ls_status ls_file_check_plain(int fd, const char *path)

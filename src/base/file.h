@@ -24,6 +24,12 @@ ls_status ls_file_read(const char *path, uint64_t bytes_max, char **text, uint64
 ls_status ls_file_write(const char *path, const void *data, uint64_t bytes);
 
 /*
+ * Replace a small file whose loss does no harm: written to beside, renamed, not synced.  Allocates
+ * nothing and leaves the error's text alone.  Returns 0, or errno with nothing left at beside.
+ */
+int ls_file_swap(const char *path, const char *beside, const void *data, uint64_t bytes);
+
+/*
  * Whether an open file is a plain one: what reads or writes there does not wait for another
  * program, as on a pipe.  LS_ERR_IO: it is not; the message names the path.
  */

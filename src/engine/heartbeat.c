@@ -4,15 +4,14 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "file.h"
 
 #define PATH_BYTES   4096
 #define BEAT_BYTES   512
@@ -132,11 +131,7 @@ static void write_beat(const ls_heartbeat *h, const ls_heartbeat_beat *beat)
 
     if (h->options.directory == NULL) return;
     const size_t bytes = print_beat(h, beat, text);
-    const int fd = open(h->path_beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-
-    if (fd < 0) return;
-    const bool written = write(fd, text, bytes) == (ssize_t)bytes;
-    if (close(fd) == 0 && written) rename(h->path_beside, h->path);
+    (void)ls_file_swap(h->path, h->path_beside, text, bytes);
 }
 
 static void beat_once(const ls_heartbeat *h)

@@ -1,18 +1,15 @@
 /* prometheus.c - gather, print, write beside, rename. */
-#define _GNU_SOURCE /* NOLINT: the libc's name; for O_CLOEXEC with every libc */
 #include "prometheus.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "file.h"
 
 #define TEXT_BYTES  16384
 #define LABEL_BYTES 1024
@@ -161,16 +158,7 @@ static int write_file(ls_prometheus *m)
 {
     print_all(m);
     m->written_ns = ls_clock_ns();
-    const int fd = open(m->path_beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return errno;
-
-    errno = EIO; /* a short write says nothing */
-    const bool written = write(fd, m->text, m->bytes) == (ssize_t)m->bytes;
-    int error = written ? 0 : errno;
-    if (close(fd) != 0 && error == 0) error = errno;
-    if (error == 0 && rename(m->path_beside, m->path) != 0) error = errno;
-    if (error != 0) unlink(m->path_beside);
-    return error;
+    return ls_file_swap(m->path, m->path_beside, m->text, m->bytes);
 }
 
 static void free_metrics(ls_prometheus *m)
