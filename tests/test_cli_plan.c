@@ -513,16 +513,6 @@ static void test_readme_names_every_key(void **state)
 }
 
 /* What each position beyond the model's own means is said once. */
-static void test_warning(void **state)
-{
-    (void)state;
-    const outcome *done = RUN(0, "plan", "run.yaml", "--json", "--set", "sequence.tokens=8k");
-    assert_says(done->err, "warning: sequence.tokens is 8192, beyond");
-    cJSON_Delete(parse(done->out));
-    assert_string_equal(RUN(0, "plan", "run.yaml", "--quiet", "--set", "sequence.tokens=8k")->err,
-                        "");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,7 +531,6 @@ int main(void)
         cmocka_unit_test(test_7b_has_no_room_for_its_states),
         cmocka_unit_test(test_a_plan_too_large_to_build),
         cmocka_unit_test(test_readme_names_every_key),
-        cmocka_unit_test(test_warning),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -87,8 +87,9 @@ static void test_the_same_model_resumes(void **state)
     RUN(75, "train", QUIET_RUN, "--resume", "--stop-after", "3");
     put_text(at("model.yaml"), model_yaml);
     RUN(0, "eval", QUIET_RUN, "--set", "model=run/checkpoints/step-00000003", "--json");
-    put_changed(at("model.yaml"), model_yaml, "max_position_embeddings: 4096",
-                "max_position_embeddings: 8192"); /* as a warning of long sequences advises */
+    put_changed(
+        at("model.yaml"), model_yaml, "max_position_embeddings: 1073741824",
+        "max_position_embeddings: 1073741825"); /* as the refusal of longer sequences advises */
     RUN(75, "train", QUIET_RUN, "--resume", "--stop-after", "4");
     put_text(at("model.yaml"), model_yaml);
 }

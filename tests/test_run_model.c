@@ -17,7 +17,6 @@
 
 #include "json.h"
 #include "run_model.h"
-#include "run_warning.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -254,32 +253,24 @@ static void the_reach_ends_at_its_last_token(void **state)
                    "beyond the 2048 positions");
 }
 
-static void random_weights_are_only_warned_of(void **state)
+/* They are refused as others are, but the model file itself may say more. */
+static void random_weights_may_be_given_more_positions(void **state)
 {
-    static const struct {
-        const char *tokens, *more, *warning;
-    } cases[] = {
-        {"4096", "", NULL},
-        {"4097", "", "sequence.tokens is 4097, beyond the model's max_position_embeddings of 4096"},
-        {"8k", "rope_scaling: {type: yarn, factor: 2}", NULL},
-        {"8193", "rope_scaling: {type: yarn, factor: 2}",
-         "sequence.tokens is 8193, beyond the 8192 positions that rope_scaling covers"},
-        {"1M", "rope_scaling: {type: ntk, factor: 2}", NULL},
-        {"1M", "rope_scaling: {rope_theta: 1e8}", NULL},
-    };
+    static const char raise[] = ", max_position_embeddings: 4097 in ";
 
     (void)state;
     put_model("");
-    for (size_t i = 0; i < N_OF(cases); i++) {
-        char text[LS_RUN_WARNING_BYTES];
-        ls_run_config config;
-        ls_model_config model;
-        if (read_run("random", cases[i].tokens, cases[i].more, &config, &model) != LS_OK)
-            fail_msg("%s", ls_error());
-        assert_int_equal(ls_run_warning_positions(&config, &model, text), cases[i].warning != NULL);
-        if (cases[i].warning != NULL) assert_non_null(strstr(text, cases[i].warning));
-        ls_run_config_free(&config);
-    }
+    need_run("random", "4096", "");
+    assert_refused("random", "4097", "", raise);
+    assert_non_null(
+        strstr(ls_error(), "or this line in the run file: rope_scaling: {type: yarn, "));
+    assert_refused("pretrained", "4097", "", "allowed: 2 to 4096, or this line");
+    need_run("random", "8k", "rope_scaling: {type: yarn, factor: 2}");
+    assert_refused("random", "8193", "rope_scaling: {type: yarn, factor: 2}",
+                   "beyond the 8192 positions");
+    assert_null(strstr(ls_error(), "max_position_embeddings")); /* the scaling decides */
+    need_run("random", "1M", "rope_scaling: {type: ntk, factor: 2}");
+    need_run("random", "1M", "rope_scaling: {rope_theta: 1e8}");
 }
 
 int main(void)
@@ -291,7 +282,7 @@ int main(void)
         cmocka_unit_test(what_the_run_file_cannot_mean_is_refused),
         cmocka_unit_test(the_refusal_says_what_helps),
         cmocka_unit_test(the_reach_ends_at_its_last_token),
-        cmocka_unit_test(random_weights_are_only_warned_of),
+        cmocka_unit_test(random_weights_may_be_given_more_positions),
     };
     return cmocka_run_group_tests_name("run_model", tests, make_folder, remove_folder);
 }

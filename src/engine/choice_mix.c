@@ -88,6 +88,21 @@ static bool may_hold(const ls_searching *s)
            c->places[LS_CLASS_X] + c->places[LS_CLASS_O] + c->places[LS_CLASS_KV] == 0;
 }
 
+/*
+ * Whether what the host lacks room for might fit beside the rest: layers that move into device
+ * memory take there what they leave, and so do the gradients of x that go the other way where x no
+ * longer passes whole.  Weights can give way to slots; a layer more for what shares bytes here and
+ * might not there.
+ */
+static bool may_hold_all(const ls_searching *s, double layer_bytes, const ls_candidate *c)
+{
+    const bool copied = c->choices.placement.classes[LS_CLASS_WEIGHTS].mode == LS_MODE_RESIDENT;
+
+    return spare_bytes(s, LS_PLACE_HOST, &c->cost) + spare_bytes(s, LS_PLACE_HBM, &c->cost) +
+               layer_bytes + (copied ? s->weight_bytes : 0) >=
+           0;
+}
+
 /* Of a policy that the host lacks room for: how many layers device memory has room for, or fewer if
  * they are enough. */
 static ls_status hold(ls_searching *s, const ls_choices *base, int rich, const ls_plan_cost *cost,
@@ -202,13 +217,22 @@ static int compare_mixtures(const void *a, const void *b)
     return x->lean - y->lean;
 }
 
-/* From the richest on, until one fits and computing bounds it: those below compute more. */
-static ls_status hold_richest(ls_searching *s, const ls_choices *base, policies *p)
+/* From the richest on, until one fits and computing bounds it: those below compute more.
+ *   has_lean  a policy fits on the host: some layers of a richer one are of use, else all or none
+ */
+static ls_status hold_richest(ls_searching *s, const ls_choices *base, bool has_lean, policies *p)
 {
     for (int rich = 0; rich < p->first && may_hold(s); rich++) {
         if (p->measured[rich] < 0) continue; /* no room, wherever it lies */
-        const ls_plan_cost cost = s->kept[p->measured[rich]].cost;
+        const ls_candidate *c = &s->kept[p->measured[rich]];
+        const ls_plan_cost cost = c->cost;
         const int before = s->n_kept;
+        if (!has_lean && !may_hold_all(s, count_layer_bytes(s, base->layer_major, rich, -1), c)) {
+            s->lacks_room_to_hold |=
+                spare_bytes(s, LS_PLACE_HOST, &cost) + (double)s->limit[LS_PLACE_HBM] >= 0;
+            s->result->n_pruned++;
+            continue;
+        }
         LS_TRY(hold(s, base, rich, &cost, &p->held[rich]));
         for (int k = before; k < s->n_kept; k++)
             if (s->kept[k].fits && ls_search_is_bound_by_compute(s, k)) return LS_OK;
@@ -223,7 +247,7 @@ ls_status ls_search_mix(ls_searching *s, const ls_choices *base, int measured[LS
     policies p = {.measured = measured, .first = first >= 0 ? first : s->n_policies};
     mixture list[MIXTURES_MAX];
 
-    LS_TRY(hold_richest(s, base, &p));
+    LS_TRY(hold_richest(s, base, first >= 0, &p));
     for (int lean = p.first; lean < n_lean && lean < p.first + LEANER; lean++)
         if (measured[lean] < 0) LS_TRY(ls_search_try_policy(s, base, lean, &measured[lean]));
     const int n = list_mixtures(s, base, &p, list);

@@ -14,7 +14,7 @@
 #include "choice_walk.h"
 #include "simulate.h"
 
-#define MEASURED_STEPS_MAX  (INT64_C(3) << 20) /* of all plans measured within a share of memory */
+#define MEASURED_STEPS_MAX  (INT64_C(2) << 20) /* of all plans measured within a share of memory */
 #define SIMULATED_STEPS_MAX (INT64_C(1) << 20) /* the same of those simulated */
 #define SIMULATED_MAX       24
 
@@ -155,7 +155,7 @@ static bool lacks_device_memory(const ls_searching *s, int first)
 {
     for (int k = first; k < s->n_kept; k++)
         if (s->kept[k].cost.place_bytes[LS_PLACE_HBM] > s->limit[LS_PLACE_HBM]) return true;
-    return first == s->n_kept;
+    return first == s->n_kept || s->lacks_room_to_hold;
 }
 
 /* The first rows with which something fits, and what saves do there. */
@@ -168,6 +168,7 @@ static ls_status walk_rows(ls_searching *s, bool layer_major)
     choices.layer_major = layer_major;
     for (int i = 0; i < n && !found && may_help; i++) {
         const int first = s->n_kept;
+        s->lacks_room_to_hold = false;
         ls_choices_set_rows(s->trial, i, &choices);
         if (are_same_rows(&choices, &last)) continue;
         const ls_status status = ls_choices_check_plan(s->trial->config, s->trial->model, &choices);
@@ -466,7 +467,11 @@ static ls_status search_within(ls_searching *s, uint64_t host, int n_policies)
 ls_status ls_choice_search(const ls_trial *trial, const ls_choices *base, ls_search *search)
 {
     const uint64_t all = ls_choices_room(trial->hardware, LS_PLACE_HOST);
+    const ls_decoder_shape shape = ls_model_config_shape(trial->model);
     ls_searching s = {.trial = trial, .base = base, .result = search};
+
+    s.weight_bytes =
+        (double)ls_decoder_params(&shape) * (double)ls_dtype_bytes(trial->config->precision);
 
     *search = (ls_search){.times_known = trial->rates != NULL};
     s.kept = malloc(LS_CANDIDATES_MAX * sizeof *s.kept);

@@ -25,11 +25,13 @@ typedef struct ls_searching {
     const ls_choices *base;
     uint64_t limit[LS_PLACE_COUNT];
     double closed_limit;   /* of bytes that a formula counts */
+    double weight_bytes;   /* of a copy of them all */
     int n_policies;        /* of the ladder, that `auto` may take */
     ls_candidate *kept;    /* [LS_CANDIDATES_MAX] */
     ls_measured *measured; /* [n_measured], room for LS_MEASURED_MAX */
     int n_measured;
-    int n_kept, best; /* best: of those that fit; -1: none */
+    bool lacks_room_to_hold; /* of what was tried with these rows, what the host lacks room for */
+    int n_kept, best;        /* best: of those that fit; -1: none */
     int64_t steps_left;
     ls_search *result;
 } ls_searching;

@@ -147,7 +147,7 @@ ls_status ls_job_eval(const ls_run_config *config, const ls_model_config *model,
         .train = false, .stop = options->stop, .hardware = &e.hardware};
     ls_status status = ls_trainer_open(config, model, &trainer_options, &e.trainer);
     if (status == LS_OK) {
-        if (!options->quiet) ls_run_warnings_print(config, model, &e.hardware);
+        if (!options->quiet) ls_run_warnings_print(config, &e.hardware);
         status = ls_job_load(&e.trainer, request->checkpoint, options);
         e.tokens = count_tokens(&e.trainer, request->tokens);
         if (status == LS_OK) status = evaluate(&e, options);

@@ -126,7 +126,7 @@ ls_status ls_plan_on_hardware(const ls_run_config *config, const ls_model_config
 
     LS_TRY(ls_hardware_open(hardware, false, &job.hardware));
     ls_hardware_expect_kernels(config->fast, &job.hardware);
-    if (!options->quiet) ls_run_warnings_print(config, model, &job.hardware);
+    if (!options->quiet) ls_run_warnings_print(config, &job.hardware);
     ls_status status = build_and_show(&job);
     if (status == LS_ERR_NO_MEMORY) status = show_refusal(&job, ls_error());
     ls_hardware_close(&job.hardware);

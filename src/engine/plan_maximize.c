@@ -439,7 +439,7 @@ ls_status ls_job_maximize(const ls_run_config *config, const ls_model_config *mo
     LS_TRY(ls_hardware_open(config->hardware, false, &hardware));
     ls_hardware_expect_kernels(config->fast, &hardware);
     set_rows(&m);
-    if (!options->quiet) ls_run_warnings_print(config, model, &hardware);
+    if (!options->quiet) ls_run_warnings_print(config, &hardware);
     ls_status status = find_all(&m);
     if (status == LS_OK) status = print_maximum(&m, json, file);
     ls_hardware_close(&hardware);

@@ -193,9 +193,8 @@ static ls_status add_warnings(const ls_trainer *t, cJSON *run)
     if (hardware != NULL && hardware->note[0] != '\0')
         LS_TRY(ls_json_append(warnings, cJSON_CreateString(hardware->note)));
     if (hardware != NULL && ls_run_warning_nvme(t->config, hardware, text))
-        LS_TRY(ls_json_append(warnings, cJSON_CreateString(text)));
-    if (!ls_run_warning_positions(t->config, t->model, text)) return LS_OK;
-    return ls_json_append(warnings, cJSON_CreateString(text));
+        return ls_json_append(warnings, cJSON_CreateString(text));
+    return LS_OK;
 }
 
 static ls_status add_missing_times(const ls_prediction *p, cJSON *missing)

@@ -47,24 +47,28 @@ static void fix_ntk(const ls_run_config *config, ls_model_config *model)
     model->max_position_embeddings = config->sequence_tokens;
 }
 
-/* Positions nobody trained the weights for are noise to them: no run wants that unawares. */
+/* Positions that nobody trained the weights for are noise to them, and a saved config.json that
+ * says less than was trained misleads who loads it: no run wants either unawares. */
 static ls_status check_reach(const ls_run_config *config, const ls_model_config *model)
 {
     const int64_t reach = ls_rope_reach(&model->rope_scaling, model->max_position_embeddings);
-    char line[LS_ROPE_TEXT_BYTES];
+    char line[LS_ROPE_TEXT_BYTES], raise[PATH_BYTES + 100] = "";
     ls_rope_scaling extended;
 
-    if (config->init == LS_INIT_RANDOM || config->sequence_tokens <= reach) return LS_OK;
+    if (config->sequence_tokens <= reach) return LS_OK;
+    if (config->init == LS_INIT_RANDOM && model->rope_scaling.type == LS_ROPE_DEFAULT)
+        snprintf(raise, sizeof raise,
+                 ", max_position_embeddings: %lld in %s (the weights start at random)",
+                 (long long)config->sequence_tokens, config->model_path);
     extended = ls_rope_extend(&model->rope_scaling, model->max_position_embeddings,
                               config->sequence_tokens);
     extended.theta = config->rope_scaling.theta;
     return LS_FAIL(
         LS_ERR_INVALID,
-        "%s %lld is beyond the %lld positions that the RoPE of %s covers, and its weights "
-        "are pretrained; allowed: 2 to %lld, or this line in the run file: "
-        "rope_scaling: %s",
+        "%s %lld is beyond the %lld positions that the RoPE of %s covers; allowed: 2 to %lld%s, "
+        "or this line in the run file: rope_scaling: %s",
         config->sequence_tokens_place, (long long)config->sequence_tokens, (long long)reach,
-        config->model_path, (long long)reach, ls_rope_run_line(&extended, line));
+        config->model_path, (long long)reach, raise, ls_rope_run_line(&extended, line));
 }
 
 ls_status ls_run_model_read(const ls_run_config *config, ls_model_config *model)

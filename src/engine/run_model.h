@@ -18,8 +18,8 @@
  *   ntk beyond it   (the model's own too) becomes the theta it has at the run's length, so that the
  *                   saved model turns by the frequencies it was trained with, at every length
  *
- * LS_ERR_INVALID: the scaling does not suit the model, or pretrained weights are to see positions
- * that it does not cover; the message ends with a line for the run file that does.  And whatever
+ * LS_ERR_INVALID: the scaling does not suit the model, or sequences are longer than it covers; the
+ * message ends with a line for the run file that does.  And whatever
  * ls_model_config_read() returns.
  */
 ls_status ls_run_model_read(const ls_run_config *config, ls_model_config *model);

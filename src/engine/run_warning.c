@@ -5,29 +5,6 @@
 
 #include "choices.h"
 
-bool ls_run_warning_positions(const ls_run_config *config, const ls_model_config *model,
-                              char text[LS_RUN_WARNING_BYTES])
-{
-    const int64_t reach = ls_rope_reach(&model->rope_scaling, model->max_position_embeddings);
-    const long long tokens = config->sequence_tokens, most = reach;
-
-    if (config->sequence_tokens <= reach) return false;
-    if (model->rope_scaling.type == LS_ROPE_DEFAULT)
-        snprintf(text, LS_RUN_WARNING_BYTES,
-                 "sequence.tokens is %lld, beyond the model's max_position_embeddings of %lld: "
-                 "programs that load the saved config.json may refuse positions from %lld on; "
-                 "lower sequence.tokens to %lld, or, if the longer range is meant, raise "
-                 "max_position_embeddings in %s to %lld",
-                 tokens, most, most, most, config->model_path, tokens);
-    else
-        snprintf(text, LS_RUN_WARNING_BYTES,
-                 "sequence.tokens is %lld, beyond the %lld positions that rope_scaling covers: "
-                 "programs that load the saved config.json may refuse positions from %lld on; "
-                 "lower sequence.tokens to %lld, or raise the factor of rope_scaling",
-                 tokens, most, most, most);
-    return true;
-}
-
 bool ls_run_warning_nvme(const ls_run_config *config, const ls_hardware *hardware,
                          char text[LS_RUN_WARNING_BYTES])
 {
@@ -42,14 +19,11 @@ bool ls_run_warning_nvme(const ls_run_config *config, const ls_hardware *hardwar
     return true;
 }
 
-void ls_run_warnings_print(const ls_run_config *config, const ls_model_config *model,
-                           const ls_hardware *hardware)
+void ls_run_warnings_print(const ls_run_config *config, const ls_hardware *hardware)
 {
     char text[LS_RUN_WARNING_BYTES];
 
     if (hardware->note[0] != '\0') fprintf(stderr, "longspan: warning: %s\n", hardware->note);
     if (ls_run_warning_nvme(config, hardware, text))
-        fprintf(stderr, "longspan: warning: %s\n", text);
-    if (ls_run_warning_positions(config, model, text))
         fprintf(stderr, "longspan: warning: %s\n", text);
 }

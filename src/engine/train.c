@@ -436,7 +436,7 @@ static void note_start(training *t)
     if (t->config->fast && ops->vendor_note != NULL)
         ls_progress_note(&t->progress, "determinism fast: cuDNN for blocks within one document: %s",
                          ops->vendor_note());
-    if (!t->options->quiet) ls_run_warnings_print(t->config, t->trainer.model, &t->hardware);
+    if (!t->options->quiet) ls_run_warnings_print(t->config, &t->hardware);
 }
 
 static void note_op_times(training *t)
