@@ -362,6 +362,27 @@ static void layers_are_mixed_where_a_policy_has_no_room(void **state)
     free(m.topology);
 }
 
+/* The host lacks two layers' inputs.  With the first rows both places together lack room, which is
+ * known without trying; with fewer the last layers find it in device memory. */
+static void layers_are_held_with_fewer_rows(void **state)
+{
+    const ls_run_config run = make_run(32768, 1);
+    const int64_t x = 2 * run.sequence_tokens * model.hidden_size;
+    machine m = make_machine(200, 11 * x, room_for(host_bytes_of(&run, "x") - (uint64_t)(2 * x)));
+    const ls_trial trial = {&run, &model, &m.hardware, &m.rates, true};
+    ls_choices first_rows;
+    ls_search search;
+    const ls_choices choices = choose(&m, &run, &search);
+
+    (void)state;
+    ls_choices_set_rows(&trial, 0, &first_rows);
+    assert_true(choices.chunk < first_rows.chunk);
+    assert_true(choices.saves.n_ranges == 2 && choices.saves.ranges[1].policy.x_stride == 1);
+    assert_int_equal(choices.saves.ranges[1].place, 1 + LS_PLACE_HBM);
+    assert_lawful(&m, &run, &choices, &search);
+    free(m.topology);
+}
+
 /* Without rates it is arithmetic that is saved, and nothing is simulated. */
 static void without_rates_arithmetic_counts(void **state)
 {
@@ -477,6 +498,7 @@ int main(void)
         cmocka_unit_test(the_chosen_is_lawful_and_the_same_again),
         cmocka_unit_test(what_is_given_stands),
         cmocka_unit_test(none_that_is_given_is_faster),
+        cmocka_unit_test(layers_are_held_with_fewer_rows),
         cmocka_unit_test(layers_are_mixed_where_a_policy_has_no_room),
         cmocka_unit_test(without_rates_arithmetic_counts),
         cmocka_unit_test(the_order_is_the_faster_that_fits),

@@ -89,18 +89,16 @@ static bool may_hold(const ls_searching *s)
 }
 
 /*
- * Whether what the host lacks room for might fit beside the rest: layers that move into device
- * memory take there what they leave, and so do the gradients of x that go the other way where x no
- * longer passes whole.  Weights can give way to slots; a layer more for what shares bytes here and
- * might not there.
+ * Bytes that are lacking wherever layers lie: those that move into device memory take there what
+ * they leave, and so do the gradients of x that go the other way where x no longer passes whole.
+ * Weights can give way to slots.
  */
-static bool may_hold_all(const ls_searching *s, double layer_bytes, const ls_candidate *c)
+static double count_lacking_bytes(const ls_searching *s, const ls_candidate *c)
 {
     const bool copied = c->choices.placement.classes[LS_CLASS_WEIGHTS].mode == LS_MODE_RESIDENT;
 
-    return spare_bytes(s, LS_PLACE_HOST, &c->cost) + spare_bytes(s, LS_PLACE_HBM, &c->cost) +
-               layer_bytes + (copied ? s->weight_bytes : 0) >=
-           0;
+    return -spare_bytes(s, LS_PLACE_HOST, &c->cost) - spare_bytes(s, LS_PLACE_HBM, &c->cost) -
+           (copied ? s->weight_bytes : 0);
 }
 
 /* Of a policy that the host lacks room for: how many layers device memory has room for, or fewer if
@@ -227,9 +225,10 @@ static ls_status hold_richest(ls_searching *s, const ls_choices *base, bool has_
         const ls_candidate *c = &s->kept[p->measured[rich]];
         const ls_plan_cost cost = c->cost;
         const int before = s->n_kept;
-        if (!has_lean && !may_hold_all(s, count_layer_bytes(s, base->layer_major, rich, -1), c)) {
-            s->lacks_room_to_hold |=
-                spare_bytes(s, LS_PLACE_HOST, &cost) + (double)s->limit[LS_PLACE_HBM] >= 0;
+        const double lacking = count_lacking_bytes(s, c);
+        /* a layer's bytes may find others to share with there */
+        if (!has_lean && lacking > count_layer_bytes(s, base->layer_major, rich, -1)) {
+            s->lacking_bytes = fmin(s->lacking_bytes, lacking);
             s->result->n_pruned++;
             continue;
         }

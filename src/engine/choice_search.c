@@ -7,6 +7,7 @@
  * other axes are varied one by one.  Every plan tried is measured as it would be built; nothing is
  * believed of it that is only a formula's.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "choice_walk.h"
 #include "simulate.h"
 
-#define MEASURED_STEPS_MAX  (INT64_C(2) << 20) /* of all plans measured within a share of memory */
+#define MEASURED_STEPS_MAX  (INT64_C(3) << 20) /* of all plans measured within a share of memory */
 #define SIMULATED_STEPS_MAX (INT64_C(1) << 20) /* the same of those simulated */
 #define SIMULATED_MAX       24
 
@@ -155,7 +156,15 @@ static bool lacks_device_memory(const ls_searching *s, int first)
 {
     for (int k = first; k < s->n_kept; k++)
         if (s->kept[k].cost.place_bytes[LS_PLACE_HBM] > s->limit[LS_PLACE_HBM]) return true;
-    return first == s->n_kept || s->lacks_room_to_hold;
+    return first == s->n_kept;
+}
+
+/* Whether what both places together had no room for might fit with fewer rows: bytes grow linearly
+ * with them, so that all further halvings save no more than the last one did.
+ *   before  bytes lacking with the rows before; INFINITY: there were none */
+static bool may_save_enough(double before, double lacking)
+{
+    return lacking < INFINITY && before - lacking >= lacking;
 }
 
 /* The first rows with which something fits, and what saves do there. */
@@ -164,19 +173,22 @@ static ls_status walk_rows(ls_searching *s, bool layer_major)
     const int n = ls_choices_rows(s->trial, true), before = s->n_kept;
     ls_choices choices = *s->base, last = {.chunk = 0};
     bool found = false, may_help = true;
+    double lacking = INFINITY;
 
     choices.layer_major = layer_major;
     for (int i = 0; i < n && !found && may_help; i++) {
         const int first = s->n_kept;
-        s->lacks_room_to_hold = false;
+        const double lacked = lacking;
         ls_choices_set_rows(s->trial, i, &choices);
         if (are_same_rows(&choices, &last)) continue;
         const ls_status status = ls_choices_check_plan(s->trial->config, s->trial->model, &choices);
         if (status != LS_OK) return i == 0 && before == 0 ? status : LS_OK;
+        s->lacking_bytes = INFINITY;
         LS_TRY(walk_saves(s, &choices));
+        lacking = s->lacking_bytes;
         last = choices;
         for (int k = first; k < s->n_kept; k++) found |= s->kept[k].fits;
-        may_help = lacks_device_memory(s, first);
+        may_help = lacks_device_memory(s, first) || may_save_enough(lacked, lacking);
     }
     return LS_OK;
 }

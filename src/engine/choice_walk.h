@@ -30,8 +30,8 @@ typedef struct ls_searching {
     ls_candidate *kept;    /* [LS_CANDIDATES_MAX] */
     ls_measured *measured; /* [n_measured], room for LS_MEASURED_MAX */
     int n_measured;
-    bool lacks_room_to_hold; /* of what was tried with these rows, what the host lacks room for */
-    int n_kept, best;        /* best: of those that fit; -1: none */
+    double lacking_bytes; /* that both places together lack for what is not tried so; INFINITY */
+    int n_kept, best;     /* best: of those that fit; -1: none */
     int64_t steps_left;
     ls_search *result;
 } ls_searching;
