@@ -213,7 +213,6 @@ static void test_stop_after_out_of_reach(void **state)
 #undef STOP
 }
 
-/* A file, or a link to nothing, where the run directory or one above it would be. */
 /* A pipe under a name of the run directory: nobody waits for its other end. */
 static void test_pipes_in_the_run_directory(void **state)
 {
@@ -234,6 +233,7 @@ static void test_pipes_in_the_run_directory(void **state)
     }
 }
 
+/* A file, or a link to nothing, where the run directory or one above it would be. */
 static void test_output_is_no_folder(void **state)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /*
  * test_cli_stop.c - SIGINT and SIGTERM to the commands that have nothing to save: they end soon,
  * with 128 + the signal's number, say so in their own words and leave no half-written file.
- * (Training: test_cli.c.)
+ * (Training: test_cli.c; here only where its record is taken away.)
  */
 #include "cli_test.h"
 
@@ -209,6 +209,20 @@ static void test_killed_tokenize_leaves_no_shard(void **state)
     assert_int_equal(unlink(at("zeros.txt")), 0);
 }
 
+/* Training ends too where nobody would ever read what it goes on to write. */
+static void test_removed_record_ends_train(void **state)
+{
+    (void)state;
+    forget_output();
+    const pid_t pid = START("train", "run.yaml", "--set", "output=gone", "--set", "steps=1000000",
+                            "--set", "checkpoint.every_steps=1000000");
+    wait_for_output(pid, "gone/record.jsonl", "\n");
+    assert_int_equal(unlink(at("gone/record.jsonl")), 0);
+    const outcome *done = finish_as(1, pid);
+    assert_says(done->err, "gone/record.jsonl was removed while the run wrote it; ");
+    assert_false(is_there(at("gone/record.jsonl")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_sigint_stops_tokenize),
         cmocka_unit_test(test_sigterm_stops_tokenize),
         cmocka_unit_test(test_killed_tokenize_leaves_no_shard),
+        cmocka_unit_test(test_removed_record_ends_train),
     };
     return cmocka_run_group_tests(tests, make_endless_run, remove_scratch);
 }

@@ -340,8 +340,21 @@ static ls_status begin_line(ls_record *record, const ls_record_losses *losses)
     return LS_OK;
 }
 
+/* A file without a name takes every line, and nobody will ever read it. */
+static ls_status check_name(const ls_record *record)
+{
+    struct stat file;
+
+    if (fstat(record->fd, &file) == 0 && file.st_nlink > 0) return LS_OK;
+    return LS_FAIL(LS_ERR_IO,
+                   "%s was removed while the run wrote it; put the run directory back from a copy "
+                   "and continue with --resume, or start again",
+                   record->path);
+}
+
 static ls_status append_line(ls_record *record)
 {
+    LS_TRY(check_name(record));
     put(record, "}\n");
     if (record->n_line >= record->line_bytes)
         return LS_FAIL(LS_ERR_INVALID, "%s: a line of %zu bytes; the most is %zu", record->path,

@@ -98,7 +98,8 @@ ls_status ls_record_open(const char *directory, bool resume, ls_record **record,
 /* NULL is allowed. */
 void ls_record_close(ls_record *record);
 
-/* Append a line.  LS_ERR_IO (say, a full disk: nothing of the line stays), LS_ERR_NO_MEMORY. */
+/* Append a line.  LS_ERR_IO (say, a full disk: nothing of the line stays; or the file was removed),
+ * LS_ERR_NO_MEMORY. */
 ls_status ls_record_step(ls_record *record, const ls_step_record *step);
 ls_status ls_record_eval(ls_record *record, const ls_eval_record *eval);
 
