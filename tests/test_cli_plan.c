@@ -468,6 +468,15 @@ static void assert_same_keys(const cJSON *refused)
     cJSON_Delete(whole);
 }
 
+/* What is proved of carries grows with the square of the layers: refused before it is tried. */
+static void test_too_many_layers(void **state)
+{
+    (void)state;
+    put_changed(at("deep.yaml"), model_yaml, "num_hidden_layers: 2", "num_hidden_layers: 16000");
+    assert_says(RUN(3, "plan", "run.yaml", "--set", "model=deep.yaml")->err,
+                "error: num_hidden_layers: the plan of a model of 16000 layers would itself need ");
+}
+
 static void test_a_plan_too_large_to_build(void **state)
 {
     (void)state;
@@ -529,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_print),
         cmocka_unit_test(test_7b_at_4m_tokens_has_no_room),
         cmocka_unit_test(test_7b_has_no_room_for_its_states),
+        cmocka_unit_test(test_too_many_layers),
         cmocka_unit_test(test_a_plan_too_large_to_build),
         cmocka_unit_test(test_readme_names_every_key),
     };

@@ -7,6 +7,7 @@
 #include "choices.h"
 
 #include <fnmatch.h>
+#include <math.h>
 
 #include "choice_search.h"
 #include "host_memory.h"
@@ -19,8 +20,10 @@
 #define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
-#define SETS_PER_LAYER  0.25 /* bytes of the proof: of each call, which carries are known to it */
-#define PLAN_BYTES_MAX  0x1p34
+#define SETS_PER_LAYER  0.25   /* bytes of the proof: of each call, which carries are known to it */
+#define BYTES_PER_PAIR  5000.0 /* of layers, the same: which of their carries imply which (4,700)  \
+                                */
+#define PLAN_BYTES_MAX 0x1p34
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -82,18 +85,26 @@ ls_status ls_choices_check_plan(const ls_run_config *config, const ls_model_conf
         (double)config->accumulate * (CALLS_PER_CHUNK * chunks + CALLS_PER_TILE * tiles);
     const double bytes =
         steps * (BYTES_PER_CALL + SETS_PER_LAYER * (double)model->num_hidden_layers);
-    const double room = (double)ls_host_memory_read().available_bytes / 4.0;
+    const double memory = (double)ls_host_memory_read().available_bytes / 4.0;
+    const double room = memory < PLAN_BYTES_MAX ? memory : PLAN_BYTES_MAX;
+    const double pairs = (double)model->num_hidden_layers * (double)model->num_hidden_layers;
 
     char needed[LS_TEXT_BYTES], left[LS_TEXT_BYTES];
 
-    if (bytes <= room && bytes <= PLAN_BYTES_MAX) return LS_OK;
+    if (BYTES_PER_PAIR * pairs > room)
+        return LS_FAIL(
+            LS_ERR_NO_MEMORY,
+            "num_hidden_layers: the plan of a model of %d layers would itself need %s of "
+            "memory to be proved, %s is allowed; allowed here: at most %.0f layers",
+            (int)model->num_hidden_layers, describe_bytes(needed, BYTES_PER_PAIR * pairs),
+            describe_bytes(left, room), floor(sqrt(room / BYTES_PER_PAIR)));
+    if (bytes <= room) return LS_OK;
     return LS_FAIL(LS_ERR_NO_MEMORY,
                    "sequence.chunk: in chunks of %lld a plan of %.0f tokens and %lld micro-batches "
                    "would have about %.3g steps and itself need %s of memory, %s is allowed; raise "
                    "sequence.chunk or lower sequence.tokens%s",
                    (long long)choices->chunk, T, (long long)config->accumulate, steps,
-                   describe_bytes(needed, bytes),
-                   describe_bytes(left, room < PLAN_BYTES_MAX ? room : PLAN_BYTES_MAX),
+                   describe_bytes(needed, bytes), describe_bytes(left, room),
                    config->accumulate > 1 ? " or batch.accumulate" : "");
 }
 
