@@ -109,9 +109,8 @@ static inline void close_golden(golden *g)
     free(g->batch.doc_start);
 }
 
-static inline void open_golden_model(const golden *g, const ls_decoder_options *options, model *m)
+static inline void load_golden_weights(const golden *g, model *m)
 {
-    open_model(m, options, &g->batch, g->theta);
     for (int32_t i = 0; i < m->instance.decoder.n_params; i++) {
         const char *name = model_param_name(m, i);
         uint16_t *bf16 = read_tensor(g, name);
@@ -121,6 +120,12 @@ static inline void open_golden_model(const golden *g, const ls_decoder_options *
             ls_weights_store(&m->instance, i, e, ls_f32_from_bits((uint32_t)bf16[e] << 16));
         free(bf16);
     }
+}
+
+static inline void open_golden_model(const golden *g, const ls_decoder_options *options, model *m)
+{
+    open_model(m, options, &g->batch, g->theta);
+    load_golden_weights(g, m);
 }
 
 /* Golden values, and their model in dtype with nothing cut. */

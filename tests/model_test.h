@@ -142,10 +142,11 @@ static inline void open_model_threads(model *m, const ls_decoder_options *option
     open_model_as(m, options, batch, theta, &how);
 }
 
+/* On one thread a lane: more would mostly wait for each other. */
 static inline void open_model(model *m, const ls_decoder_options *options, const model_batch *batch,
                               double theta)
 {
-    open_model_threads(m, options, batch, theta, 0);
+    open_model_threads(m, options, batch, theta, 1);
 }
 
 static inline void close_model(model *m)

@@ -92,6 +92,47 @@ static void a_wait_orders_two_lanes(void **state)
     ls_device_close(d);
 }
 
+static atomic_bool early_woke;
+
+static ls_status note_early(void *context, int64_t argument)
+{
+    const ls_status status = append(context, argument);
+    atomic_store(&early_woke, true);
+    return status;
+}
+
+static ls_status wait_for_early(void *context, int64_t argument)
+{
+    while (!atomic_load(&early_woke)) continue;
+    return append(context, argument);
+}
+
+/* Who waits for the first command of a lane is not kept by who waits for the second, nor is that
+ * one forgotten, whichever came first. */
+static void each_waits_for_its_own_ticket(void **state)
+{
+    (void)state;
+    for (int early = 1; early <= 2; early++) {
+        trace t = {.n = 0};
+        int64_t failed;
+        ls_device *d = open_device(3);
+
+        atomic_store(&early_woke, false);
+        assert_int_equal(ls_device_submit_call(d, 0, 0, sleep_then_append, &t, 0), LS_OK);
+        assert_int_equal(ls_device_submit_call(d, 0, 1, wait_for_early, &t, 2), LS_OK);
+        const uint64_t last = ls_device_ticket(d, 0);
+        for (int lane = 1; lane <= 2; lane++)
+            assert_int_equal(ls_device_submit_wait(d, lane, 0, lane == early ? last - 1 : last),
+                             LS_OK);
+        assert_int_equal(ls_device_submit_call(d, early, 2, note_early, &t, 1), LS_OK);
+        assert_int_equal(ls_device_submit_call(d, 3 - early, 3, append, &t, 3), LS_OK);
+        assert_int_equal(ls_device_sync(d, &failed), LS_OK);
+        assert_int_equal(t.n, 4);
+        for (int i = 0; i < 4; i++) assert_int_equal(t.seen[i], i);
+        ls_device_close(d);
+    }
+}
+
 static void the_first_failure_drops_what_follows(void **state)
 {
     trace t = {.n = 0};
@@ -321,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lane_keeps_submission_order),
         cmocka_unit_test(a_wait_orders_two_lanes),
+        cmocka_unit_test(each_waits_for_its_own_ticket),
         cmocka_unit_test(the_first_failure_drops_what_follows),
         cmocka_unit_test(a_failure_does_not_end_a_wait_early),
         cmocka_unit_test(an_op_runs_and_is_counted),

@@ -2,8 +2,9 @@
  * host_lanes.c - lanes as threads.
  *
  * Each lane has a ring of commands and a thread that runs them; one mutex guards all rings and
- * counters.  Two conditions per lane announce what changes there, so that a change wakes only those
- * that wait for it.  A thread with nothing to do sleeps; nothing polls.
+ * counters.  Two conditions per lane announce what changes there, and the end of a command is
+ * announced only if a sleeper waits for it, so that a change wakes only those that wait for it.  A
+ * thread with nothing to do sleeps; nothing polls.
  */
 #define _GNU_SOURCE    /* NOLINT: the libc's name; for pthread_attr_setaffinity_np,                \
                           pthread_setname_np */
@@ -57,6 +58,8 @@ typedef struct command {
     } u;
 } command;
 
+#define AWAITED_NONE UINT64_MAX
+
 #define LATE_NS_MAX 50000000u /* what is later than that is not made up for */
 
 typedef struct lane {
@@ -71,7 +74,8 @@ typedef struct lane {
     command *ring; /* [n_commands] */
     uint64_t n_commands;
     pthread_cond_t more; /* commands to run, or it is time to end: its thread waits */
-    pthread_cond_t less; /* one has finished, or the device has failed: everyone else */
+    pthread_cond_t less; /* `awaited` have finished, or the device has failed: everyone else */
+    uint64_t awaited;    /* the least ticket that a sleeper on `less` needs; AWAITED_NONE: none */
 } lane;
 
 struct ls_host_lanes {
@@ -172,6 +176,21 @@ static void record_failure(ls_host_lanes *d, ls_status status, int64_t tag)
     for (int i = 0; i < d->n_lanes; i++) pthread_cond_broadcast(&d->lanes[i].less);
 }
 
+/* This and announce_finished(): called with the mutex held. */
+static void sleep_for(ls_host_lanes *d, lane *l, uint64_t ticket)
+{
+    if (ticket < l->awaited) l->awaited = ticket;
+    pthread_cond_wait(&l->less, &d->mutex);
+}
+
+/* All sleepers wake: those that need more say so again. */
+static void announce_finished(lane *l)
+{
+    if (l->finished < l->awaited) return;
+    l->awaited = AWAITED_NONE;
+    pthread_cond_broadcast(&l->less);
+}
+
 static void *run_lane(void *argument)
 {
     lane *l = argument;
@@ -191,7 +210,7 @@ static void *run_lane(void *argument)
         if (c->kind == COMMAND_WAIT) {
             lane *other = &d->lanes[c->u.wait.lane];
             while (other->finished < c->u.wait.ticket && d->status == LS_OK)
-                pthread_cond_wait(&other->less, &d->mutex);
+                sleep_for(d, other, c->u.wait.ticket);
         } else if (d->status == LS_OK) {
             if (c->kind != COMMAND_BLOCK) l->running = c->tag;
             pthread_mutex_unlock(&d->mutex);
@@ -204,7 +223,7 @@ static void *run_lane(void *argument)
         l->finished++;
         if (d->listener.finished != NULL)
             d->listener.finished(d->listener.context, (int)(l - d->lanes), l->finished);
-        pthread_cond_broadcast(&l->less);
+        announce_finished(l);
     }
     pthread_mutex_unlock(&d->mutex);
     return NULL;
@@ -238,6 +257,7 @@ static ls_status start_lanes(ls_host_lanes *d, const ls_device_options *options)
         l->n_threads = options->lane_threads[i];
         l->bytes_per_s = options->lane_bytes_per_s[i];
         l->running = -1;
+        l->awaited = AWAITED_NONE;
         l->n_commands = options->lane_commands[i] > 0 ? (uint64_t)options->lane_commands[i]
                                                       : LS_DEVICE_COMMANDS;
         l->ring = malloc(l->n_commands * sizeof *l->ring);
@@ -300,8 +320,8 @@ void ls_host_lanes_close(ls_host_lanes *lanes)
 static void wait_for_room(ls_host_lanes *d, lane *l)
 {
     if (l->submitted - l->finished < l->n_commands) return;
-    while (l->submitted - l->finished > l->n_commands / 2 && d->status == LS_OK)
-        pthread_cond_wait(&l->less, &d->mutex);
+    const uint64_t ticket = l->submitted - l->n_commands / 2;
+    while (l->finished < ticket && d->status == LS_OK) sleep_for(d, l, ticket);
 }
 
 /* Append to the lane's ring; after a failure it is dropped and the failure returned. */
@@ -381,7 +401,7 @@ ls_status ls_host_lanes_sync(ls_host_lanes *lanes, int64_t *failed_tag)
     pthread_mutex_lock(&lanes->mutex);
     for (int i = 0; i < lanes->n_lanes; i++)
         while (lanes->lanes[i].finished < lanes->lanes[i].submitted)
-            pthread_cond_wait(&lanes->lanes[i].less, &lanes->mutex);
+            sleep_for(lanes, &lanes->lanes[i], lanes->lanes[i].submitted);
     const ls_status status = lanes->status;
     if (status != LS_OK) ls_error_adopt(lanes->error, lanes->origin);
     *failed_tag = lanes->failed_tag;
@@ -419,7 +439,7 @@ void ls_host_lanes_wait(ls_host_lanes *lanes, int lane_index, uint64_t ticket)
     pthread_mutex_lock(&lanes->mutex);
     assert(ticket <= lanes->lanes[lane_index].submitted);
     while (lanes->lanes[lane_index].finished < ticket) /* dropping is finishing, too */
-        pthread_cond_wait(&lanes->lanes[lane_index].less, &lanes->mutex);
+        sleep_for(lanes, &lanes->lanes[lane_index], ticket);
     pthread_mutex_unlock(&lanes->mutex);
 }
 
