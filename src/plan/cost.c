@@ -122,14 +122,17 @@ static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model
     }
 }
 
-/* Ops that bytes bound, by their name. */
+/* Figures of ops by their name: of those that bytes bound, and what calls take besides. */
 static void read_op_rates(const ls_unit *unit, ls_cost_model *model)
 {
     for (int e = 0; e < unit->n_efficiencies; e++) {
         const ls_efficiency *efficiency = &unit->efficiencies[e];
-        for (int op = 0; op < LS_OP_COUNT && ls_known(efficiency->bytes_per_s); op++)
-            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) == 0)
-                model->op_bytes_per_s[op] = efficiency->bytes_per_s.value;
+        for (int op = 0; op < LS_OP_COUNT; op++) {
+            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) != 0) continue;
+            model->op_bytes_per_s[op] =
+                known_or(efficiency->bytes_per_s, model->op_bytes_per_s[op]);
+            model->op_call_s[op] = 1e-9 * known_or(efficiency->call_ns, 1e9 * model->op_call_s[op]);
+        }
     }
 }
 
@@ -291,6 +294,13 @@ static double arithmetic_seconds(const ls_cost_model *m, const ls_step_work *wor
     return work->step->flops / ls_rate_curve_at(&m->rates[rate], size);
 }
 
+/* Before an op is at work. */
+static double call_seconds(const ls_cost_model *m, const ls_step *step)
+{
+    const double measured = step->kind == LS_CALL_OP ? m->op_call_s[step->op] : 0;
+    return measured > 0 ? measured : m->launch_latency_s;
+}
+
 static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_step_cost *cost)
 {
     cost->bytes[resource] += bytes;
@@ -369,7 +379,7 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
     }
     take_cores(m, &cost);
-    cost.seconds += m->launch_latency_s;
+    cost.seconds += call_seconds(m, work->step);
     return cost;
 }
 
@@ -387,7 +397,7 @@ static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_step_work
     if (lane == LS_LANE_DISK_IN || lane == LS_LANE_DISK_OUT)
         take(m, LS_RESOURCE_DISK, bytes, &cost);
     take_cores(m, &cost);
-    cost.seconds += m->launch_latency_s;
+    cost.seconds += call_seconds(m, work->step);
     return cost;
 }
 

@@ -10,6 +10,7 @@
  *   op on the CPU     arithmetic | bytes at the rate measured of the op, else host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
+ *   any op            what each call of it takes besides, where that was measured
  *   any of them       bytes in a file: link of nvme one way, both ways together; host memory
  *                     twice: between disk and page cache, between that and who uses them
  *
@@ -72,6 +73,7 @@ typedef struct ls_cost_model {
     double peak_flops_per_s;               /* of the unit that computes, for the run's dtype */
     double bytes_per_s[LS_RESOURCE_COUNT]; /* INFINITY: no limit is known, none is applied */
     double op_bytes_per_s[LS_OP_COUNT];    /* of operands, measured; 0: as fast as memory */
+    double op_call_s[LS_OP_COUNT];         /* besides their work, measured; 0: launch_latency_s */
     double in_place_bytes_per_s;           /* kernels on host memory over the link */
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
