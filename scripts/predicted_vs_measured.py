@@ -219,7 +219,8 @@ HEAD = """# Simulated against measured: this CPU
 
 {cpu}.  {rounds} rounds, each a calibration by `bench ops` and `bench links`, then {steps} steps of every
 configuration, all but the first of each counted; a prediction is `plan --json` on the median calibration
-(products of {rows} rows, attention of 1,024 queries, other ops and updates by bytes); no run's own time is used.
+(products of 512 and 2,048 rows, attention of 1,024 queries, other ops and updates by bytes, and what each call of
+an op takes besides); no run's own time is used.
 Names: width, tokens of a sequence; 4 layers (2 of width 128), documents joined, `x+o`.  On emulated
 devices links are throttled: `slow-in` 30 MB/s to the device, `slow-out` 20 MB/s from it, `slow-both` 10 MB/s,
 others 2 GB/s.  Resident at most: of the whole process.
@@ -261,7 +262,7 @@ def main():
                  "record": records[run[0]]} for run in RUNS]
         arguments = f'--rounds {options.rounds} --prefix "{options.prefix}"'
         head = HEAD.format(arguments=arguments, cpu=describe_cpu(), rounds=options.rounds,
-                           steps=STEPS, rows="2,048")
+                           steps=STEPS)
         table = head + make_table(rows)
     print(table)
     if options.out:

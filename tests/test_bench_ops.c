@@ -181,9 +181,10 @@ static void test_call_seconds(void **state)
     assert_int_equal(machine->units[0].n_efficiencies, 7);
     assert_near(machine->units[0].bf16_flops_per_s.value, 280);
     const ls_cost_model model = ls_cost_model_make(machine, false, LS_DTYPE_BF16);
-    assert_near(model.op_call_s[LS_OP_matmul], 2);
+    assert_near(model.rates[LS_RATE_MATMUL].call_s, 2);
     assert_near(model.op_call_s[LS_OP_swiglu_forward], 3);
-    assert_true(model.op_call_s[LS_OP_attention_forward] == 0 && model.op_call_s[LS_OP_add] == 0);
+    assert_true(model.rates[LS_RATE_ATTENTION_FORWARD].call_s == 0 &&
+                model.op_call_s[LS_OP_add] == 0);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 64), 100);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 256), 2400 / 17.0);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 512), 280);

@@ -97,6 +97,7 @@ static ls_bench_op *add_product(measuring *m, ls_dtype dtype, int64_t M, int64_t
         add_call(m, LS_OP_matmul, &args, dtype,
                  of(dtype) * (a + b) + of(c_dtype) * c * (form == 'w' ? 2 : 1), largest);
     row->size = (double)smaller(M, smaller(N, K));
+    row->is_gradient = form == 'w';
     snprintf(row->shape, sizeof row->shape, "%lldx%lldx%lld %s", (long long)M, (long long)N,
              (long long)K,
              form == 'y'   ? "y"

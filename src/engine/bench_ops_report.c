@@ -97,8 +97,8 @@ typedef struct sums {
     int calls;
 } sums;
 
-/* All forms of an op at a size by a kernel in bf16, on few rows or on many. */
-static sums add_forms(const ls_bench_ops *bench, const ls_bench_op *like, bool few)
+/* Calls like this one, on few rows or on many. */
+static sums add_like(const ls_bench_ops *bench, const ls_bench_op *like, bool few)
 {
     sums all = {0, 0, 0};
 
@@ -106,6 +106,7 @@ static sums add_forms(const ls_bench_ops *bench, const ls_bench_op *like, bool f
         const ls_bench_op *row = &bench->rows[i];
         if (row->op != like->op || row->size != like->size || row->dtype != LS_DTYPE_BF16) continue;
         if (row->few != few || strcmp(row->kernel, like->kernel) != 0) continue;
+        if (row->is_gradient != like->is_gradient) continue;
         all.work += work_of(row);
         all.seconds += row->seconds.median;
         all.calls++;
@@ -113,8 +114,8 @@ static sums add_forms(const ls_bench_ops *bench, const ls_bench_op *like, bool f
     return all;
 }
 
-/* What a call of an op takes besides its work: where a line through its times on few rows and on
- * many is at no work at all, of the least size, where that counts most.  0: not known. */
+/* What a call takes besides its work: where a line through its times on few rows and on many is at
+ * no work at all, of the least size, where that counts most.  0: not known. */
 static double call_seconds(const ls_bench_ops *bench, const ls_bench_op *like)
 {
     const ls_bench_op *least = NULL;
@@ -122,10 +123,11 @@ static double call_seconds(const ls_bench_ops *bench, const ls_bench_op *like)
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
         if (row->op != like->op || !row->few || strcmp(row->kernel, like->kernel) != 0) continue;
+        if (row->is_gradient != like->is_gradient) continue;
         if (least == NULL || row->size < least->size) least = row;
     }
     if (least == NULL) return 0;
-    const sums few = add_forms(bench, least, true), many = add_forms(bench, least, false);
+    const sums few = add_like(bench, least, true), many = add_like(bench, least, false);
     if (many.seconds <= few.seconds || many.work <= few.work) return 0;
     const double at_once = (many.seconds - few.seconds) / (many.work - few.work);
     return fmax((few.seconds - few.work * at_once) / few.calls, 0);
@@ -134,7 +136,7 @@ static double call_seconds(const ls_bench_ops *bench, const ls_bench_op *like)
 /* FLOP/s or bytes/s once a call is at work. */
 static double rate_at(const ls_bench_ops *bench, const ls_bench_op *like)
 {
-    const sums few = add_forms(bench, like, true), many = add_forms(bench, like, false);
+    const sums few = add_like(bench, like, true), many = add_like(bench, like, false);
     const double seconds = few.seconds + many.seconds;
     const double besides = (few.calls + many.calls) * call_seconds(bench, like);
 
@@ -191,11 +193,12 @@ static void fill_rate(const ls_bench_ops *bench, const ls_bench_op *row, double 
 
 static void name_shape(const ls_bench_op *row, ls_efficiency *e)
 {
+    const char *of = row->op != LS_OP_matmul ? "causal-" : row->is_gradient ? "dw-" : "";
+
     if (row->size == 0)
         snprintf(e->shape, sizeof e->shape, "%s", row->shape);
     else
-        snprintf(e->shape, sizeof e->shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
-                 row->size);
+        snprintf(e->shape, sizeof e->shape, "%s%.0f", of, row->size);
 }
 
 void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
