@@ -49,6 +49,7 @@ static void test_measured(void **state)
     assert_int_equal(of_op[LS_OP_adamw], 2 + 1);
     /* 32 x 32 x 32; one block of 32 rows of 4 heads sees its triangle. */
     assert_true(bench.rows[0].flops == 2.0 * 32 * 32 * 32);
+    assert_true(!bench.rows[1].is_gradient && bench.rows[2].is_gradient);
     assert_true(bench.rows[12].flops == 4.0 * 4 * 64 * (32 * 33 / 2));
     assert_string_equal(bench.rows[12].shape, "32 of 32");
     /* A quarter of the rows, looked up by the size of all. */
@@ -143,6 +144,23 @@ static void test_profile(void **state)
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_FORWARD], 2048), 100);
     assert_near(ls_rate_curve_at(&model.rates[LS_RATE_ATTENTION_BACKWARD], 2048), 50);
     free(machine);
+}
+
+/* Gradients of weights: a shape of their own in the profile. */
+static void test_gradients(void **state)
+{
+    ls_unit unit = {.kind = LS_UNIT_CPU};
+    ls_bench_ops bench;
+
+    (void)state;
+    make_known(&bench);
+    bench.rows[1].is_gradient = true;
+    ls_bench_ops_fill(&bench, &unit);
+    assert_int_equal(unit.n_efficiencies, 6);
+    assert_string_equal(unit.efficiencies[0].shape, "64");
+    assert_near(unit.efficiencies[0].fraction.value, 100 / 200.0);
+    assert_string_equal(unit.efficiencies[1].shape, "dw-64");
+    assert_near(unit.efficiencies[1].fraction.value, 300 / 4.0 / 200);
 }
 
 /* On few rows and on many a call of an op takes 2 s besides its work, whatever the size. */
@@ -263,10 +281,10 @@ static void test_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured),        cmocka_unit_test(test_operands_move),
-        cmocka_unit_test(test_profile),         cmocka_unit_test(test_call_seconds),
-        cmocka_unit_test(test_several_kernels), cmocka_unit_test(test_document),
-        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_measured),  cmocka_unit_test(test_operands_move),
+        cmocka_unit_test(test_profile),   cmocka_unit_test(test_call_seconds),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_several_kernels),
+        cmocka_unit_test(test_document),  cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -428,6 +428,11 @@ static void test_measured_calls(void **state)
     assert_near(ls_cost_of(&model, &h.plan, 0).bytes[LS_RESOURCE_CORES], 2 * 5);
     assert_near(ls_cost_of(&model, &h.plan, 1).seconds, 7 + 1);
     assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 0.25 + 2);
+    model.rates[LS_RATE_MATMUL_GRADIENT].flops_per_s[0] = 250; /* of a product the form decides */
+    model.rates[LS_RATE_MATMUL_GRADIENT].call_s = 9;
+    assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 0.25 + 2);
+    h.args[h.steps[2].args].matmul.trans_a = 1;
+    assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 9 + 4);
 }
 
 /* Both lanes want both cores: each goes half as fast.  A copy that a throttle slows wants little.
