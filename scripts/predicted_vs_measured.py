@@ -116,12 +116,31 @@ def calibrate(bench, index):
     return bench.read(f"cpu{index}.yaml")
 
 
+FIGURE = re.compile(r"(\w+): \{value: ([\d.e+]+), source: measured\}")
+
+
+def figures(text):
+    """Where each measured figure stands, by its line's words and its key, and its value."""
+    for line in text.splitlines():
+        words = FIGURE.sub("", line).strip(" ,{}")
+        for found in FIGURE.finditer(line):
+            yield (words, found[1]), found
+
+
 def merge(profiles):
-    """The first profile, each measured figure the median of all."""
-    figure = re.compile(r"(value: )([\d.e+]+)(, source: measured)")
-    values = [[float(m[2]) for m in figure.finditer(text)] for text in profiles]
-    medians = iter([statistics.median(column) for column in zip(*values, strict=True)])
-    return figure.sub(lambda m: f"{m[1]}{next(medians):.4g}{m[3]}", profiles[0])
+    """The profile that tells most, each measured figure the median of those that have it."""
+    values = {}
+    for text in profiles:
+        for place, found in figures(text):
+            values.setdefault(place, []).append(float(found[2]))
+    fullest = max(profiles, key=lambda text: sum(1 for _ in figures(text)))
+    lines = []
+    for line in fullest.splitlines():
+        for (place, found) in figures(line):
+            median = f"{found[1]}: {{value: {statistics.median(values[place]):.4g}, source: measured}}"
+            line = line.replace(found[0], median)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def section(text, name):
