@@ -225,6 +225,7 @@ static void test_energy_by_hand(void **state)
     assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
     assert_near(s.step_s, 2 + (4 - 2 * 0.2) / 0.6);
     assert_near(s.lower_bound_s, 4 / 0.6);
+    assert_near(s.lane_alone_s[LS_LANE_COMPUTE], 4 / 0.6);
     assert_near(s.resource_s[LS_RESOURCE_HBM], 4 / 0.6);
 
     machine->units[0].n_power_states = 0; /* nothing known: no energy, and no cap slows */
