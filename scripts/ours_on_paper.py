@@ -135,9 +135,9 @@ Simulated on the shipped profiles, whose figures are published or assumed, as th
 these rates, and no figure here has been compared with a GPU.  `configs/runs/MODEL-512k-gh200.yaml`, what they
 leave open as the search takes it.
 
-Where a power cap slows the GPU, the step is above its bound by that: the bound knows no cap.  On the PCIe card the
-step is as near to its own bound as on the superchip, and the same share of the peak, which is lower (835 against
-989 TFLOP/s).  A chip with 120 GB of LPDDR holds this model's states and gradients only with gradients in bf16;
+Where a power cap slows the GPU, it slows the bound too, as if the CPU were at rest.  On the PCIe card the step is as
+near to its own bound as on the superchip, and the same share of the peak, which is lower (835 against 989 TFLOP/s).
+A chip with 120 GB of LPDDR holds this model's states and gradients only with gradients in bf16;
 then attention is computed again in backward, for its outputs have no room.""")
     print_profiles(build)
     print_given_up(build)

@@ -116,12 +116,31 @@ def calibrate(bench, index):
     return bench.read(f"cpu{index}.yaml")
 
 
+FIGURE = re.compile(r"(\w+): \{value: ([\d.e+]+), source: measured\}")
+
+
+def figures(text):
+    """Where each measured figure stands, by its line's words and its key, and its value."""
+    for line in text.splitlines():
+        words = FIGURE.sub("", line).strip(" ,{}")
+        for found in FIGURE.finditer(line):
+            yield (words, found[1]), found
+
+
 def merge(profiles):
-    """The first profile, each measured figure the median of all."""
-    figure = re.compile(r"(value: )([\d.e+]+)(, source: measured)")
-    values = [[float(m[2]) for m in figure.finditer(text)] for text in profiles]
-    medians = iter([statistics.median(column) for column in zip(*values, strict=True)])
-    return figure.sub(lambda m: f"{m[1]}{next(medians):.4g}{m[3]}", profiles[0])
+    """The profile that tells most, each measured figure the median of those that have it."""
+    values = {}
+    for text in profiles:
+        for place, found in figures(text):
+            values.setdefault(place, []).append(float(found[2]))
+    fullest = max(profiles, key=lambda text: sum(1 for _ in figures(text)))
+    lines = []
+    for line in fullest.splitlines():
+        for (place, found) in figures(line):
+            median = f"{found[1]}: {{value: {statistics.median(values[place]):.4g}, source: measured}}"
+            line = line.replace(found[0], median)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def section(text, name):
@@ -219,7 +238,8 @@ HEAD = """# Simulated against measured: this CPU
 
 {cpu}.  {rounds} rounds, each a calibration by `bench ops` and `bench links`, then {steps} steps of every
 configuration, all but the first of each counted; a prediction is `plan --json` on the median calibration
-(products of {rows} rows, attention of 1,024 queries, other ops and updates by bytes); no run's own time is used.
+(products of 512 and 2,048 rows, attention of 1,024 queries, other ops and updates by bytes, and what each call of
+an op takes besides); no run's own time is used.
 Names: width, tokens of a sequence; 4 layers (2 of width 128), documents joined, `x+o`.  On emulated
 devices links are throttled: `slow-in` 30 MB/s to the device, `slow-out` 20 MB/s from it, `slow-both` 10 MB/s,
 others 2 GB/s.  Resident at most: of the whole process.
@@ -261,7 +281,7 @@ def main():
                  "record": records[run[0]]} for run in RUNS]
         arguments = f'--rounds {options.rounds} --prefix "{options.prefix}"'
         head = HEAD.format(arguments=arguments, cpu=describe_cpu(), rounds=options.rounds,
-                           steps=STEPS, rows="2,048")
+                           steps=STEPS)
         table = head + make_table(rows)
     print(table)
     if options.out:

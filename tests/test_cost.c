@@ -26,6 +26,33 @@ static void test_model_of_machine(void **state)
     free(machine);
 }
 
+/* Products into gradients of weights have a curve of their own, or are as any; of each curve what
+ * calls take besides is told by any of its points. */
+static void test_gradients_of_weights(void **state)
+{
+    ls_topology *machine = make_rated_machine();
+    ls_unit *gpu = &machine->units[0];
+    ls_cost_model model = make_rated_model(machine);
+
+    (void)state;
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL_GRADIENT], 7), 500);
+    assert_true(model.rates[LS_RATE_MATMUL_GRADIENT].call_s == 0);
+    gpu->efficiencies[0].call_ns = figure(2e9);
+    model = make_rated_model(machine);
+    assert_near(model.rates[LS_RATE_MATMUL_GRADIENT].call_s, 2);
+    add_efficiency(gpu, "matmul", "dw-64", 0.25);
+    add_efficiency(gpu, "matmul", "dw-256", 0.75);
+    gpu->efficiencies[gpu->n_efficiencies - 2].call_ns = figure(3e9);
+    model = make_rated_model(machine);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL_GRADIENT], 64), 250);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL_GRADIENT], 128), 500);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL_GRADIENT], 1000), 750);
+    assert_near(model.rates[LS_RATE_MATMUL_GRADIENT].call_s, 3);
+    assert_near(ls_rate_curve_at(&model.rates[LS_RATE_MATMUL], 128), 500);
+    assert_near(model.rates[LS_RATE_MATMUL].call_s, 2);
+    free(machine);
+}
+
 /* Each figure that a plan needs: without it there is no time, and the text names it. */
 static void test_unknown(void **state)
 {
@@ -87,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model_of_machine),
+        cmocka_unit_test(test_gradients_of_weights),
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_unknown_disk),
     };

@@ -39,9 +39,12 @@ static void put_machine(const char *file, const char *hbm, const char *host)
     put_text(at("%s", file), text);
 }
 
+static const char *model = "model=model.yaml", *weights = "memory.weights=auto";
+
 #define PLAN(...)                                                                                  \
     finish(START("plan", "run.yaml", "--quiet", "--json", "--set", "sequence.query_block=16",      \
-                 "--set", "sequence.chunk=8", "--set", "batch.sequences=1", __VA_ARGS__))
+                 "--set", "sequence.chunk=8", "--set", "batch.sequences=1", "--set", model,        \
+                 "--set", weights, __VA_ARGS__))
 
 static cJSON *parse(const outcome *done)
 {
@@ -185,6 +188,73 @@ static void test_nothing_has_room(void **state)
                 "one query block of 16 tokens do not fit tiny");
 }
 
+/* ---- how many layers are held -------------------------------------------------------------- */
+
+#define LAYERS      12
+#define LAYERS_TEXT "12"
+#define GROUP       4 /* of x/4 and o+x/4: layers are held in groups */
+
+/* Whether a plan of the deep model fits that holds the saves of its last layers. */
+static bool fits_held(const char *machine, const char *save, int held, int64_t blocks)
+{
+    char text[192];
+
+    snprintf(text, sizeof text,
+             "[{layers: 0-%d, policy: %s}, {layers: %d-%d, policy: %s, place: hbm}]",
+             LAYERS - held - 1, save, LAYERS - held, LAYERS - 1, save);
+    if (held == LAYERS)
+        snprintf(text, sizeof text, "[{layers: 0-%d, policy: %s, place: hbm}]", LAYERS - 1, save);
+    if (held == 0) snprintf(text, sizeof text, "%s", save);
+    return fits(machine, text, blocks);
+}
+
+/* What is held in device memory is had from nothing else's room: as few groups as this length
+ * fits with, and no number of them fits one that is longer. */
+static void assert_holds_no_more(const char *machine, const cJSON *longest)
+{
+    const char *save = cJSON_GetObjectItem(longest, "save")->valuestring;
+    const int held = (int)number(longest, "hbm_layers");
+    const int64_t blocks = (int64_t)number(longest, "tokens") / BLOCK;
+
+    assert_int_equal(held % GROUP, 0);
+    for (int fewer = 0; fewer < held; fewer += GROUP)
+        if (fits_held(machine, save, fewer, blocks))
+            fail_msg("%s: %lld blocks fit with %d layers held, not only with %d", save,
+                     (long long)blocks, fewer, held);
+    assert_true(fits_held(machine, save, held, blocks));
+    for (int any = 0; any <= LAYERS; any += GROUP)
+        if (fits_held(machine, save, any, blocks + 1))
+            fail_msg("%s: %lld blocks fit with %d layers held, not only %lld", save,
+                     (long long)blocks + 1, any, (long long)blocks);
+}
+
+/* Host memory for few of the saves, device memory for some groups of layers. */
+static void test_holds_no_more_than_needed(void **state)
+{
+    const cJSON *longest;
+    int n_held = 0;
+
+    (void)state;
+    put_changed(at("deep.yaml"), model_yaml, "num_hidden_layers: 2",
+                "num_hidden_layers: " LAYERS_TEXT);
+    put_machine("deep-machine.yaml", "600KiB", "2200KiB");
+    model = "model=deep.yaml";
+    weights = "memory.weights=resident";
+    cJSON *json = parse(PLAN("--maximize", "tokens", "--hardware", "deep-machine.yaml"));
+    cJSON_ArrayForEach(longest, cJSON_GetObjectItem(json, "maximize"))
+    {
+        const int held = (int)number(longest, "hbm_layers");
+        if (held == 0) continue;
+        n_held++;
+        assert_true(held < LAYERS);
+        assert_holds_no_more("deep-machine.yaml", longest);
+    }
+    cJSON_Delete(json);
+    model = "model=model.yaml";
+    weights = "memory.weights=auto";
+    assert_int_equal(n_held, 2);
+}
+
 static void test_table_and_usage(void **state)
 {
     (void)state;
@@ -201,9 +271,8 @@ static void test_table_and_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_is_the_limit),
-        cmocka_unit_test(test_device_is_the_limit),
-        cmocka_unit_test(test_nothing_has_room),
+        cmocka_unit_test(test_host_is_the_limit), cmocka_unit_test(test_device_is_the_limit),
+        cmocka_unit_test(test_nothing_has_room),  cmocka_unit_test(test_holds_no_more_than_needed),
         cmocka_unit_test(test_table_and_usage),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -210,6 +210,10 @@ static void test_energy_by_hand(void **state)
     assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
     const double slow = pow(0.4, 1 / 1.5), slowed = pow(0.6, 1 / 1.5);
     assert_near(s.step_s, 2 + (4 - 2 * slow) / slowed);
+    assert_near(s.lower_bound_s, 4 / slowed); /* as if the CPU were at rest all the time */
+    assert_near(s.lane_alone_s[LS_LANE_COMPUTE], 4 / slowed);
+    assert_near(s.lane_alone_s[LS_LANE_HOST], 2);
+    assert_near(s.resource_s[LS_RESOURCE_HBM], 1); /* 50 W of 60: memory is not slowed */
     assert_near(s.gpu_j + s.cpu_j, 75 * s.step_s);
     assert_near(s.capped_s, s.step_s);
     assert_near(s.watts_peak, 75);
@@ -220,11 +224,15 @@ static void test_energy_by_hand(void **state)
     model = make_model(machine);
     assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
     assert_near(s.step_s, 2 + (4 - 2 * 0.2) / 0.6);
+    assert_near(s.lower_bound_s, 4 / 0.6);
+    assert_near(s.lane_alone_s[LS_LANE_COMPUTE], 4 / 0.6);
+    assert_near(s.resource_s[LS_RESOURCE_HBM], 4 / 0.6);
 
     machine->units[0].n_power_states = 0; /* nothing known: no energy, and no cap slows */
     model = make_model(machine);
     assert_ok(ls_simulate(&h.plan, &model, NULL, NULL, &s));
     assert_near(s.step_s, 4);
+    assert_near(s.lower_bound_s, 4);
     assert_near(s.gpu_j + s.cpu_j, 0);
     free(machine);
 }
@@ -269,6 +277,7 @@ static void check_laws(const ls_plan *plan, dice *d)
     assert_true(capped.gpu_j + capped.cpu_j <= cap * capped.step_s * (1 + eps));
     assert_true(capped.gpu_j >= 10 * capped.step_s * (1 - eps));
     assert_true(capped.lower_bound_s <= capped.step_s * (1 + eps));
+    assert_true(capped.lower_bound_s >= free_run.lower_bound_s * (1 - eps));
     assert_true(capped.capped_s >= 0 && capped.capped_s <= capped.step_s * (1 + eps));
     if (free_run.watts_peak <= cap) assert_near(capped.step_s, free_run.step_s);
     /* Copies that are slowed give way to others: by a little it may be faster. */

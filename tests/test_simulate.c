@@ -409,6 +409,32 @@ static void test_measured_rates(void **state)
     assert_near(cost.bytes[LS_RESOURCE_HOST], 100); /* no more than memory gives in that time */
 }
 
+/* What a call takes besides stands in for the launch that is assumed, on either lane; work alone
+ * wants the cores. */
+static void test_measured_calls(void **state)
+{
+    ls_cost_model model = make_cpu_model();
+    hand_plan h;
+
+    (void)state;
+    model.launch_latency_s = 0.25;
+    model.op_call_s[LS_OP_swiglu_forward] = 3;
+    model.op_call_s[LS_OP_adamw] = 7;
+    start(&h);
+    touch(&h, add(&h, LS_LANE_COMPUTE, LS_CALL_OP, LS_OP_swiglu_forward, -1), HOST_ARENA, 100);
+    add_update(&h, 400, -1);
+    add_matmul(&h, 1000, 10, -1);
+    assert_near(ls_cost_of(&model, &h.plan, 0).seconds, 3 + 5);
+    assert_near(ls_cost_of(&model, &h.plan, 0).bytes[LS_RESOURCE_CORES], 2 * 5);
+    assert_near(ls_cost_of(&model, &h.plan, 1).seconds, 7 + 1);
+    assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 0.25 + 2);
+    model.rates[LS_RATE_MATMUL_GRADIENT].flops_per_s[0] = 250; /* of a product the form decides */
+    model.rates[LS_RATE_MATMUL_GRADIENT].call_s = 9;
+    assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 0.25 + 2);
+    h.args[h.steps[2].args].matmul.trans_a = 1;
+    assert_near(ls_cost_of(&model, &h.plan, 2).seconds, 9 + 4);
+}
+
 /* Both lanes want both cores: each goes half as fast.  A copy that a throttle slows wants little.
  */
 static void test_cores_shared(void **state)
@@ -504,8 +530,9 @@ int main(void)
         cmocka_unit_test(test_single_lane),        cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_link_shared),        cmocka_unit_test(test_file),
         cmocka_unit_test(test_host_memory_shared), cmocka_unit_test(test_laws),
-        cmocka_unit_test(test_measured_rates),     cmocka_unit_test(test_cores_shared),
-        cmocka_unit_test(test_serial_updates),     cmocka_unit_test(test_touched_bytes),
+        cmocka_unit_test(test_measured_rates),     cmocka_unit_test(test_measured_calls),
+        cmocka_unit_test(test_cores_shared),       cmocka_unit_test(test_serial_updates),
+        cmocka_unit_test(test_touched_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

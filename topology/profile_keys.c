@@ -44,6 +44,7 @@ const ls_profile_keys ls_profile_unit_keys = TABLE(unit_keys);
 static const ls_profile_key fraction_keys[] = {
     {"fraction", LS_PROFILE_REAL, 1, offsetof(ls_efficiency, fraction)},
     {"bytes_per_s", LS_PROFILE_REAL, RATE_MOST, offsetof(ls_efficiency, bytes_per_s)},
+    {"call_ns", LS_PROFILE_REAL, 1e9, offsetof(ls_efficiency, call_ns)},
 };
 const ls_profile_keys ls_profile_fraction_keys = TABLE(fraction_keys);
 

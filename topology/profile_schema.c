@@ -70,7 +70,8 @@ static const word_schema word_schemas[] = {
     {LS_PROFILE_UNIT, "power_states", STATES, NULL,
      "watts by state: idle, tensor, memory of a GPU; idle, busy, memory of a CPU"},
     {LS_PROFILE_EFFICIENCY, "op", TEXT, NULL, NULL},
-    {LS_PROFILE_EFFICIENCY, "shape", TEXT, NULL, NULL},
+    {LS_PROFILE_EFFICIENCY, "shape", TEXT, NULL,
+     "ends in its size, such as causal-32k; dw-1024: of gradients of weights; else of any size"},
     {LS_PROFILE_EFFICIENCY, "kernel", TEXT, NULL, "of several that the op has; absent: any"},
     {LS_PROFILE_NVME, "path", TEXT, NULL, "a folder on it; a relative one from where this file is"},
 };

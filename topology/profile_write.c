@@ -54,14 +54,18 @@ static void put_quantity(FILE *file, const ls_profile_key *key, ls_quantity quan
     fprintf(file, ", source: %s}", ls_source_name(quantity.source));
 }
 
+static const ls_quantity *find_figure(const ls_profile_key *key, const void *data)
+{
+    return (const ls_quantity *)(const void *)((const char *)data + key->offset);
+}
+
 /* Each known figure of the table on a line of its own. */
 static void put_quantities(FILE *file, const char *indent, const ls_profile_keys *keys,
                            const void *data)
 {
     for (size_t k = 0; k < keys->n; k++) {
         const ls_profile_key *key = &keys->keys[k];
-        const ls_quantity *quantity =
-            (const ls_quantity *)(const void *)((const char *)data + key->offset);
+        const ls_quantity *quantity = find_figure(key, data);
         if (!ls_known(*quantity)) continue;
         fprintf(file, "%s%s: ", indent, key->key);
         put_quantity(file, key, *quantity);
@@ -134,9 +138,6 @@ static void put_links(FILE *file, const ls_topology *t)
 
 static void put_efficiency(FILE *file, const ls_efficiency *efficiency)
 {
-    const bool is_share = ls_known(efficiency->fraction);
-    const ls_profile_key *key = &ls_profile_fraction_keys.keys[is_share ? 0 : 1];
-
     fputs("      - {op: ", file);
     put_text(file, efficiency->op);
     fputs(", shape: ", file);
@@ -145,8 +146,13 @@ static void put_efficiency(FILE *file, const ls_efficiency *efficiency)
         fputs(", kernel: ", file);
         put_text(file, efficiency->kernel);
     }
-    fprintf(file, ", %s: ", key->key);
-    put_quantity(file, key, is_share ? efficiency->fraction : efficiency->bytes_per_s);
+    for (size_t k = 0; k < ls_profile_fraction_keys.n; k++) {
+        const ls_profile_key *key = &ls_profile_fraction_keys.keys[k];
+        const ls_quantity *figure = find_figure(key, efficiency);
+        if (!ls_known(*figure)) continue;
+        fprintf(file, ", %s: ", key->key);
+        put_quantity(file, key, *figure);
+    }
     fputs("}\n", file);
 }
 

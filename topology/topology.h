@@ -67,11 +67,11 @@ typedef struct ls_link {
 typedef enum ls_unit_kind { LS_UNIT_GPU = 0, LS_UNIT_CPU } ls_unit_kind;
 
 /* What an op reaches at a shape: a share of the peak, or where bytes bound it, those of its
- * operands per second. */
+ * operands per second; and what each call of it takes besides. */
 typedef struct ls_efficiency {
     char op[LS_NAME_BYTES], shape[LS_NAME_BYTES];
     char kernel[LS_NAME_BYTES]; /* "": any of the op's */
-    ls_quantity fraction, bytes_per_s;
+    ls_quantity fraction, bytes_per_s, call_ns;
 } ls_efficiency;
 
 typedef struct ls_power_state {

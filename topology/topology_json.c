@@ -178,6 +178,7 @@ static ls_status add_curves(const ls_unit *unit, cJSON *object)
         LS_TRY(add_fact(entry, "fraction", number(efficiency->fraction), efficiency->fraction));
         LS_TRY(add_fact(entry, "bytes_per_s", number(efficiency->bytes_per_s),
                         efficiency->bytes_per_s));
+        LS_TRY(add_fact(entry, "call_ns", number(efficiency->call_ns), efficiency->call_ns));
     }
     for (int p = 0; p < unit->n_power_states; p++) {
         const ls_power_state *state = &unit->power_states[p];

@@ -18,15 +18,16 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-#include "bench.h"
-#include "ops.h"
+#include "bench_calls.h"
 
-#define LS_BENCH_OPS_MAX 64
+#define LS_BENCH_OPS_MAX LS_BENCH_CALLS_MAX
 
 typedef struct ls_bench_op {
     ls_op op;
     char shape[LS_LABEL_BYTES]; /* "2048x512x512 y", "8192 keys of 16384" */
     double size;                /* what the planner looks its rate up by; 0: it does not */
+    bool few;                   /* rows, beside the same on more: what a call takes besides work */
+    bool is_gradient;           /* of matmul: of weights, a sum over rows in fp32 */
     ls_dtype dtype;
     const char *kernel;  /* static text */
     double flops, bytes; /* of a call; bytes of operands, each once */

@@ -86,29 +86,74 @@ static ls_quantity measured(double value)
     return ls_quantity_make(strtod(text, NULL), LS_SOURCE_MEASURED, "profile");
 }
 
-static double best_rate(const ls_bench_ops *bench, ls_dtype dtype)
+/* FLOPs of an op that the planner looks up by size, of others bytes. */
+static double work_of(const ls_bench_op *row)
 {
-    double best = 0;
-
-    for (int i = 0; i < bench->n_rows; i++)
-        if (bench->rows[i].dtype == dtype)
-            best = fmax(best, bench->rows[i].flops / bench->rows[i].seconds.median);
-    return best;
+    return row->size != 0 ? row->flops : row->bytes;
 }
 
-/* All forms of an op at a size by a kernel: their FLOPs over their time. */
-static double rate_at(const ls_bench_ops *bench, const ls_bench_op *like)
+typedef struct sums {
+    double work, seconds;
+    int calls;
+} sums;
+
+/* Calls like this one, on few rows or on many. */
+static sums add_like(const ls_bench_ops *bench, const ls_bench_op *like, bool few)
 {
-    double flops = 0, seconds = 0;
+    sums all = {0, 0, 0};
 
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
         if (row->op != like->op || row->size != like->size || row->dtype != LS_DTYPE_BF16) continue;
-        if (strcmp(row->kernel, like->kernel) != 0) continue;
-        flops += row->flops;
-        seconds += row->seconds.median;
+        if (row->few != few || strcmp(row->kernel, like->kernel) != 0) continue;
+        if (row->is_gradient != like->is_gradient) continue;
+        all.work += work_of(row);
+        all.seconds += row->seconds.median;
+        all.calls++;
     }
-    return flops / seconds;
+    return all;
+}
+
+/* What a call takes besides its work: where a line through its times on few rows and on many is at
+ * no work at all, of the least size, where that counts most.  0: not known. */
+static double call_seconds(const ls_bench_ops *bench, const ls_bench_op *like)
+{
+    const ls_bench_op *least = NULL;
+
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        if (row->op != like->op || !row->few || strcmp(row->kernel, like->kernel) != 0) continue;
+        if (row->is_gradient != like->is_gradient) continue;
+        if (least == NULL || row->size < least->size) least = row;
+    }
+    if (least == NULL) return 0;
+    const sums few = add_like(bench, least, true), many = add_like(bench, least, false);
+    if (many.seconds <= few.seconds || many.work <= few.work) return 0;
+    const double at_once = (many.seconds - few.seconds) / (many.work - few.work);
+    return fmax((few.seconds - few.work * at_once) / few.calls, 0);
+}
+
+/* FLOP/s or bytes/s once a call is at work. */
+static double rate_at(const ls_bench_ops *bench, const ls_bench_op *like)
+{
+    const sums few = add_like(bench, like, true), many = add_like(bench, like, false);
+    const double seconds = few.seconds + many.seconds;
+    const double besides = (few.calls + many.calls) * call_seconds(bench, like);
+
+    return (few.work + many.work) / (besides < seconds ? seconds - besides : seconds);
+}
+
+static double best_rate(const ls_bench_ops *bench, ls_dtype dtype)
+{
+    double best = 0;
+
+    for (int i = 0; i < bench->n_rows; i++) {
+        const ls_bench_op *row = &bench->rows[i];
+        if (row->dtype != dtype || row->size == 0) continue;
+        best = fmax(best, row->flops / row->seconds.median);
+        if (dtype == LS_DTYPE_BF16) best = fmax(best, rate_at(bench, row));
+    }
+    return best;
 }
 
 static bool is_listed(const ls_unit *unit, const ls_efficiency *like)
@@ -134,17 +179,26 @@ static bool has_several_kernels(const ls_bench_ops *bench, const ls_bench_op *ro
     return false;
 }
 
-/* Ops that have no rate by FLOPs: bytes of their operands. */
-static void fill_bytes(const ls_bench_ops *bench, ls_unit *unit)
+static void fill_rate(const ls_bench_ops *bench, const ls_bench_op *row, double peak,
+                      ls_efficiency *e)
 {
-    for (int i = 0; i < bench->n_rows; i++) {
-        const ls_bench_op *row = &bench->rows[i];
-        if (row->size != 0 || row->dtype != LS_DTYPE_BF16) continue;
-        ls_efficiency *e = &unit->efficiencies[unit->n_efficiencies++];
-        *e = (ls_efficiency){.bytes_per_s = measured(row->bytes / row->seconds.median)};
-        snprintf(e->op, sizeof e->op, "%s", ls_op_describe(row->op)->name);
+    const double rate = rate_at(bench, row), besides = call_seconds(bench, row);
+
+    if (row->size != 0)
+        e->fraction = measured(rate / peak);
+    else
+        e->bytes_per_s = measured(rate);
+    if (besides > 0) e->call_ns = measured(1e9 * besides);
+}
+
+static void name_shape(const ls_bench_op *row, ls_efficiency *e)
+{
+    const char *of = row->op != LS_OP_matmul ? "causal-" : row->is_gradient ? "dw-" : "";
+
+    if (row->size == 0)
         snprintf(e->shape, sizeof e->shape, "%s", row->shape);
-    }
+    else
+        snprintf(e->shape, sizeof e->shape, "%s%.0f", of, row->size);
 }
 
 void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
@@ -155,16 +209,14 @@ void ls_bench_ops_fill(const ls_bench_ops *bench, ls_unit *unit)
     for (int i = 0; i < bench->n_rows; i++) {
         const ls_bench_op *row = &bench->rows[i];
         ls_efficiency e = {.op = ""};
-        if (row->size == 0 || row->dtype != LS_DTYPE_BF16) continue;
+        if (row->few || row->dtype != LS_DTYPE_BF16) continue;
         snprintf(e.op, sizeof e.op, "%s", ls_op_describe(row->op)->name);
-        snprintf(e.shape, sizeof e.shape, "%s%.0f", row->op == LS_OP_matmul ? "" : "causal-",
-                 row->size);
+        name_shape(row, &e);
         if (has_several_kernels(bench, row)) snprintf(e.kernel, sizeof e.kernel, "%s", row->kernel);
         if (is_listed(unit, &e)) continue;
-        e.fraction = measured(rate_at(bench, row) / unit->bf16_flops_per_s.value);
+        fill_rate(bench, row, unit->bf16_flops_per_s.value, &e);
         unit->efficiencies[unit->n_efficiencies++] = e;
     }
-    fill_bytes(bench, unit);
 }
 
 static ls_unit *find_unit(ls_topology *t, ls_unit_kind kind)

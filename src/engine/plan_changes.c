@@ -163,7 +163,10 @@ static void scale(ls_cost_model *m, better what)
         m->host_lane_bytes_per_s *= 2;
         break;
     case HBM: m->bytes_per_s[LS_RESOURCE_HBM] *= 2; break;
-    case MATMUL: scale_curve(&m->rates[LS_RATE_MATMUL], 1.25); break;
+    case MATMUL:
+        scale_curve(&m->rates[LS_RATE_MATMUL], 1.25);
+        scale_curve(&m->rates[LS_RATE_MATMUL_GRADIENT], 1.25);
+        break;
     case ATTENTION:
         scale_curve(&m->rates[LS_RATE_ATTENTION_FORWARD], 1.25);
         scale_curve(&m->rates[LS_RATE_ATTENTION_BACKWARD], 1.25);

@@ -210,6 +210,20 @@ static bool lacks(const maximum *m, const probe *length, ls_place_kind place)
     return length->place_bytes[place] > ls_choices_room(m->hardware, place);
 }
 
+/* Fewer than what a division says may do, or alone have room in device memory. */
+static ls_status look_fewer(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
+{
+    const int32_t group = save.x_stride > 0 ? save.x_stride : 1;
+    probe next;
+
+    for (int32_t n = (length->n_held - 1) / group * group; n > 0; n -= group) {
+        LS_TRY(look(m, save, n, blocks, &next));
+        if (lacks(m, &next, LS_PLACE_HOST)) return LS_OK;
+        if (next.fits || !length->fits) *length = next;
+    }
+    return LS_OK;
+}
+
 /* As many as host memory lacks room for, in whole groups; fits: with them it does. */
 static ls_status look_held(maximum *m, ls_save_policy save, int64_t blocks, probe *length)
 {
@@ -228,9 +242,9 @@ static ls_status look_held(maximum *m, ls_save_policy save, int64_t blocks, prob
     for (int i = 0; i < CORRECTIONS; i++, n_held += group) {
         if (n_held > n_layers) n_held = n_layers; /* the last group may be short */
         LS_TRY(look(m, save, (int32_t)n_held, blocks, length));
-        if (length->fits || lacks(m, length, LS_PLACE_HBM) || n_held == n_layers) return LS_OK;
+        if (length->fits || lacks(m, length, LS_PLACE_HBM) || n_held == n_layers) break;
     }
-    return LS_OK;
+    return look_fewer(m, save, blocks, length);
 }
 
 /* Longer than what fits without, by steps that double until one does not, then halves. */

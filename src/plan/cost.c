@@ -68,9 +68,23 @@ static void add_point(ls_rate_curve *c, double size, double flops_per_s)
 
 static const char *const rate_ops[LS_RATE_COUNT] = {
     [LS_RATE_MATMUL] = "matmul",
+    [LS_RATE_MATMUL_GRADIENT] = "matmul",
     [LS_RATE_ATTENTION_FORWARD] = "attention_forward",
     [LS_RATE_ATTENTION_BACKWARD] = "attention_backward",
 };
+
+static bool is_of_rate(const ls_efficiency *e, ls_rate rate)
+{
+    const bool is_gradient = strncmp(e->shape, "dw-", 3) == 0;
+
+    return strcmp(e->op, rate_ops[rate]) == 0 && ls_known(e->fraction) &&
+           is_gradient == (rate == LS_RATE_MATMUL_GRADIENT);
+}
+
+static double known_or(ls_quantity quantity, double otherwise)
+{
+    return ls_known(quantity) && quantity.value > 0 ? quantity.value : otherwise;
+}
 
 static ls_rate_curve read_curve(const ls_unit *unit, ls_rate rate, double peak)
 {
@@ -79,22 +93,17 @@ static ls_rate_curve read_curve(const ls_unit *unit, ls_rate rate, double peak)
 
     for (int e = 0; e < unit->n_efficiencies; e++) {
         const ls_efficiency *efficiency = &unit->efficiencies[e];
-        if (strcmp(efficiency->op, rate_ops[rate]) != 0 || !ls_known(efficiency->fraction))
-            continue;
+        if (!is_of_rate(efficiency, rate)) continue;
         if (kernel == NULL) kernel = efficiency->kernel;
-        if (strcmp(efficiency->kernel, kernel) == 0)
-            add_point(&curve, fmax(parse_size(efficiency->shape), 1.0),
-                      peak * efficiency->fraction.value);
+        if (strcmp(efficiency->kernel, kernel) != 0) continue;
+        add_point(&curve, fmax(parse_size(efficiency->shape), 1.0),
+                  peak * efficiency->fraction.value);
+        curve.call_s = 1e-9 * known_or(efficiency->call_ns, 1e9 * curve.call_s);
     }
     return curve;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
-
-static double known_or(ls_quantity quantity, double otherwise)
-{
-    return ls_known(quantity) && quantity.value > 0 ? quantity.value : otherwise;
-}
 
 /* lacks: the benchmark that measures it; 0: what says how the profile does. */
 static void miss(ls_cost_model *model, unsigned lacks, const char *unit, const char *what)
@@ -116,6 +125,8 @@ static void read_rates(const ls_unit *unit, ls_dtype dtype, ls_cost_model *model
                                     : "fp32_flops_per_s is not known");
     for (int rate = 0; rate < LS_RATE_COUNT; rate++) {
         model->rates[rate] = read_curve(unit, (ls_rate)rate, model->peak_flops_per_s);
+        if (rate == LS_RATE_MATMUL_GRADIENT && model->rates[rate].n == 0)
+            model->rates[rate] = model->rates[LS_RATE_MATMUL];
         char what[64];
         snprintf(what, sizeof what, "efficiency of %s is not known", rate_ops[rate]);
         if (model->rates[rate].n == 0) miss(model, LS_COST_LACKS_OPS, unit->name, what);
@@ -127,9 +138,11 @@ static void read_op_rates(const ls_unit *unit, ls_cost_model *model)
 {
     for (int e = 0; e < unit->n_efficiencies; e++) {
         const ls_efficiency *efficiency = &unit->efficiencies[e];
-        for (int op = 0; op < LS_OP_COUNT && ls_known(efficiency->bytes_per_s); op++)
-            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) == 0)
-                model->op_bytes_per_s[op] = efficiency->bytes_per_s.value;
+        for (int op = 0; op < LS_OP_COUNT && ls_known(efficiency->bytes_per_s); op++) {
+            if (strcmp(ls_op_describe((ls_op)op)->name, efficiency->op) != 0) continue;
+            model->op_bytes_per_s[op] = efficiency->bytes_per_s.value;
+            model->op_call_s[op] = 1e-9 * known_or(efficiency->call_ns, 0);
+        }
     }
 }
 
@@ -266,29 +279,46 @@ static double least(int64_t a, int64_t b, int64_t c)
     return (double)(ab < c ? ab : c);
 }
 
-/* Seconds of arithmetic; ops that do little per byte have none of their own. */
-static double arithmetic_seconds(const ls_cost_model *m, const ls_step_work *work)
+/* The rate that an op goes by, and its size; LS_RATE_COUNT: it does little per byte. */
+static ls_rate find_rate(const ls_step_work *work, double *size)
 {
     const ls_op_args *args = work->args;
-    ls_rate rate;
-    double size;
 
+    *size = 0;
+    if (work->step->kind != LS_CALL_OP) return LS_RATE_COUNT;
     switch (work->step->op) {
     case LS_OP_matmul:
-        rate = LS_RATE_MATMUL;
-        size = least(args->matmul.M, args->matmul.N, args->matmul.K);
-        break;
+        *size = least(args->matmul.M, args->matmul.N, args->matmul.K);
+        return args->matmul.trans_a ? LS_RATE_MATMUL_GRADIENT : LS_RATE_MATMUL;
     case LS_OP_attention_forward:
-        rate = LS_RATE_ATTENTION_FORWARD;
-        size = (double)(args->attention_forward.q_start + args->attention_forward.N);
-        break;
+        *size = (double)(args->attention_forward.q_start + args->attention_forward.N);
+        return LS_RATE_ATTENTION_FORWARD;
     case LS_OP_attention_backward:
-        rate = LS_RATE_ATTENTION_BACKWARD;
-        size = (double)(args->attention_backward.q_start + args->attention_backward.N);
-        break;
-    default: return 0;
+        *size = (double)(args->attention_backward.q_start + args->attention_backward.N);
+        return LS_RATE_ATTENTION_BACKWARD;
+    default: return LS_RATE_COUNT;
     }
-    return work->step->flops / ls_rate_curve_at(&m->rates[rate], size);
+}
+
+static double arithmetic_seconds(const ls_cost_model *m, const ls_step_work *work)
+{
+    double size;
+    const ls_rate rate = find_rate(work, &size);
+
+    return rate == LS_RATE_COUNT ? 0 : work->step->flops / ls_rate_curve_at(&m->rates[rate], size);
+}
+
+/* Before it is at work. */
+static double call_seconds(const ls_cost_model *m, const ls_step_work *work)
+{
+    double size, measured = 0;
+    const ls_rate rate = find_rate(work, &size);
+
+    if (rate != LS_RATE_COUNT)
+        measured = m->rates[rate].call_s;
+    else if (work->step->kind == LS_CALL_OP)
+        measured = m->op_call_s[work->step->op];
+    return measured > 0 ? measured : m->launch_latency_s;
 }
 
 static void take(const ls_cost_model *m, ls_resource resource, double bytes, ls_step_cost *cost)
@@ -369,7 +399,7 @@ static ls_step_cost cost_of_op(const ls_cost_model *m, const ls_step_work *work)
         cost.seconds = fmax(cost.seconds, host / m->in_place_bytes_per_s);
     }
     take_cores(m, &cost);
-    cost.seconds += m->launch_latency_s;
+    cost.seconds += call_seconds(m, work);
     return cost;
 }
 
@@ -387,7 +417,7 @@ static ls_step_cost cost_of_host_work(const ls_cost_model *m, const ls_step_work
     if (lane == LS_LANE_DISK_IN || lane == LS_LANE_DISK_OUT)
         take(m, LS_RESOURCE_DISK, bytes, &cost);
     take_cores(m, &cost);
-    cost.seconds += m->launch_latency_s;
+    cost.seconds += call_seconds(m, work);
     return cost;
 }
 
@@ -440,12 +470,36 @@ ls_step_cost ls_cost_of(const ls_cost_model *m, const ls_plan *plan, int64_t ind
 
 /* ---- sums ---------------------------------------------------------------------------------- */
 
+/* What power caps leave of a step's speed when it runs alone and the CPU rests.  Beside others it
+ * goes no faster: what they leave grows by less than they slow it. */
+static double speed_alone(const ls_cost_model *m, ls_lane lane, const ls_step_cost *cost)
+{
+    const double bytes = cost->bytes[LS_RESOURCE_HBM];
+
+    if (m->power.why_unknown[0] != '\0' || cost->seconds <= 0) return 1;
+    const ls_power_load load = {.tensor = cost->arithmetic_s / cost->seconds,
+                                .device_memory =
+                                    bytes / cost->seconds / m->bytes_per_s[LS_RESOURCE_HBM]};
+    const ls_power_draw draw = ls_power_draw_of(&m->power, &load);
+    return ls_power_speed_of(&draw, lane == LS_LANE_COMPUTE, bytes > 0);
+}
+
+/* The same of device memory that serves all it can. */
+static double memory_speed(const ls_cost_model *m)
+{
+    const ls_power_load load = {.device_memory = 1};
+
+    return m->power.why_unknown[0] != '\0' ? 1 : ls_power_draw_of(&m->power, &load).memory_rate;
+}
+
 void ls_cost_sum_add(const ls_cost_model *m, ls_lane lane, const ls_step_cost *cost,
                      ls_cost_sum *sum)
 {
-    sum->lane_s[lane] += cost->seconds;
-    for (int r = 0; r < LS_RESOURCE_COUNT; r++)
-        sum->resource_s[r] += cost->bytes[r] / m->bytes_per_s[r];
+    sum->lane_s[lane] += cost->seconds / speed_alone(m, lane, cost);
+    for (int r = 0; r < LS_RESOURCE_COUNT; r++) {
+        const double speed = r == LS_RESOURCE_HBM ? memory_speed(m) : 1;
+        sum->resource_s[r] += cost->bytes[r] / (m->bytes_per_s[r] * speed);
+    }
 }
 
 double ls_cost_sum_bound(const ls_cost_sum *sum, const char **bound_by)

@@ -10,6 +10,7 @@
  *   op on the CPU     arithmetic | bytes at the rate measured of the op, else host bytes
  *   copy              link one way, link both ways together, memory at both ends
  *   host work         host bytes
+ *   any op            what each call of it takes besides, where that was measured
  *   any of them       bytes in a file: link of nvme one way, both ways together; host memory
  *                     twice: between disk and page cache, between that and who uses them
  *
@@ -56,12 +57,14 @@ enum { LS_COST_LACKS_OPS = 1, LS_COST_LACKS_LINKS = 2 };
 typedef struct ls_rate_curve {
     double sizes[LS_COST_POINTS_MAX], flops_per_s[LS_COST_POINTS_MAX]; /* sizes ascend */
     int n;                                                             /* 0: unknown */
+    double call_s; /* that a call takes besides; 0: launch_latency_s */
 } ls_rate_curve;
 
 double ls_rate_curve_at(const ls_rate_curve *curve, double size);
 
 typedef enum ls_rate {
     LS_RATE_MATMUL = 0,         /* by its least dimension */
+    LS_RATE_MATMUL_GRADIENT,    /* of weights, dy^T x: the same, or as any product */
     LS_RATE_ATTENTION_FORWARD,  /* by the keys of the sequence up to the block's end */
     LS_RATE_ATTENTION_BACKWARD, /* the same */
     LS_RATE_COUNT
@@ -72,6 +75,7 @@ typedef struct ls_cost_model {
     double peak_flops_per_s;               /* of the unit that computes, for the run's dtype */
     double bytes_per_s[LS_RESOURCE_COUNT]; /* INFINITY: no limit is known, none is applied */
     double op_bytes_per_s[LS_OP_COUNT];    /* of operands, measured; 0: as fast as memory */
+    double op_call_s[LS_OP_COUNT];         /* what calls of the same take besides; 0: as above */
     double in_place_bytes_per_s;           /* kernels on host memory over the link */
     double host_lane_bytes_per_s;          /* host work alone */
     double copy_latency_s, launch_latency_s;
@@ -120,10 +124,11 @@ typedef struct ls_step_cost {
 ls_step_cost ls_cost_of_work(const ls_cost_model *model, const ls_step_work *work);
 ls_step_cost ls_cost_of(const ls_cost_model *model, const ls_plan *plan, int64_t step);
 
-/* What steps keep busy: each lane, and each resource alone at its full rate. */
+/* What steps keep busy: each lane, and each resource alone at its full rate; under power caps at
+ * what these leave a GPU that runs one step at a time beside a CPU at rest. */
 typedef struct ls_cost_sum {
     double lane_s[LS_LANE_COUNT];
-    double resource_s[LS_RESOURCE_COUNT]; /* bytes / rate; 0 where there is no limit */
+    double resource_s[LS_RESOURCE_COUNT]; /* bytes by rate; 0 where there is no limit */
 } ls_cost_sum;
 
 void ls_cost_sum_add(const ls_cost_model *model, ls_lane lane, const ls_step_cost *cost,

@@ -116,3 +116,8 @@ ls_power_draw ls_power_draw_of(const ls_power_model *m, const ls_power_load *loa
     draw.gpu_w = m->gpu_idle_w + fmin(fmax(tensor, memory), room);
     return draw;
 }
+
+double ls_power_speed_of(const ls_power_draw *draw, bool computes, bool uses_memory)
+{
+    return fmin(computes ? draw->clock : 1, uses_memory ? draw->memory_rate : 1);
+}

@@ -52,4 +52,7 @@ typedef struct ls_power_draw {
 /* Of a model that is complete. */
 ls_power_draw ls_power_draw_of(const ls_power_model *model, const ls_power_load *load);
 
+/* What the caps leave of the speed of work that computes on the GPU, uses its memory, or both. */
+double ls_power_speed_of(const ls_power_draw *draw, bool computes, bool uses_memory);
+
 #endif

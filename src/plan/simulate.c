@@ -133,8 +133,8 @@ static void draw_power(simulator *s)
     s->draw = ls_power_draw_of(&s->model->power, &load);
     s->watts_peak = fmax(s->watts_peak, s->draw.gpu_w + s->draw.cpu_w);
     for (int l = 0; l < LS_LANE_COUNT; l++) {
-        if (s->lanes[l].cost.bytes[LS_RESOURCE_HBM] > 0) s->lanes[l].speed *= s->draw.memory_rate;
-        if (l == LS_LANE_COMPUTE) s->lanes[l].speed *= fmin(s->draw.clock / s->draw.memory_rate, 1);
+        const bool uses_memory = s->lanes[l].cost.bytes[LS_RESOURCE_HBM] > 0;
+        s->lanes[l].speed *= ls_power_speed_of(&s->draw, l == LS_LANE_COMPUTE, uses_memory);
     }
 }
 

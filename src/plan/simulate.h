@@ -25,7 +25,7 @@ typedef struct ls_simulation {
     double step_s;                        /* from one repetition's end to the next one's */
     double first_s;                       /* the first, on empty lanes */
     int steady;                           /* the repetition that step_s and lane_busy_s are of */
-    double lower_bound_s;                 /* the busiest lane or resource, alone */
+    double lower_bound_s;                 /* the busiest lane or resource, alone, under the caps */
     const char *bound_by;                 /* its name; static text */
     double lane_busy_s[LS_LANE_COUNT];    /* of one repetition, contention included */
     double lane_alone_s[LS_LANE_COUNT];   /* the same without contention */
