@@ -198,7 +198,8 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
         /* A copy reads and writes as much; the compute lane's bring batches in. */
         double *way =
             step->lane == LS_LANE_COPY_OUT ? &totals.copy_out_bytes : &totals.copy_in_bytes;
-        if (step->kind == LS_CALL_COPY) *way += (double)(step->bytes / 2);
+        if (step->kind == LS_CALL_COPY && step->lane != LS_LANE_COMM)
+            *way += (double)(step->bytes / 2);
         for (int32_t w = 0; w < step->n_waits; w++)
             if (ls_wait_is_carry(plan->waits[step->first_wait + w]))
                 totals.carries++;

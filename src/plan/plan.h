@@ -33,6 +33,7 @@ typedef enum ls_lane {
     LS_LANE_HOST,
     LS_LANE_DISK_IN,
     LS_LANE_DISK_OUT,
+    LS_LANE_COMM, /* collectives between devices; no tape has any yet */
     LS_LANE_COUNT
 } ls_lane;
 
@@ -176,6 +177,10 @@ uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role ro
  * less what they cover.  LS_ERR_NO_MEMORY.
  */
 ls_status ls_plan_shared_bytes(const ls_plan *plan, ls_place_kind place, uint64_t *bytes);
+
+/* How many lanes, from the first on, tables and records list: all but comm, and comm if the plan
+ * has a step on it. */
+int ls_plan_lanes(const ls_plan *plan);
 
 /* The segment a step belongs to. */
 ls_segment_kind ls_plan_segment_of(const ls_plan *plan, int64_t step);
