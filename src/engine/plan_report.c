@@ -246,6 +246,12 @@ ls_class_row ls_plan_report_class(const ls_plan_report *r, ls_role role, ls_plac
         return (ls_class_row){bytes, mode,
                               "of the layers that memory.save puts here, and of others"};
     if (place == class->place) return (ls_class_row){bytes, mode, class->reason};
+    if (place == LS_PLACE_HBM && role >= LS_ROLE_LO && role <= LS_ROLE_V)
+        return (ls_class_row){bytes, ls_mode_name(LS_MODE_RESIDENT),
+                              "of the layers that optimizer.device_layers updates here"};
+    if (place == LS_PLACE_HBM && role == LS_ROLE_WEIGHTS && class->mode != LS_MODE_RESIDENT &&
+        r->choices.placement.device_layers > 0)
+        return (ls_class_row){bytes, mode, "those of optimizer.device_layers stay, others pass"};
     if (class->mode == LS_MODE_STREAM)
         return (ls_class_row){bytes, mode, "slots to pass through, and what is at work"};
     if (class->mode == LS_MODE_RESIDENT)

@@ -123,7 +123,8 @@ static inline int64_t ls_wait_carry(int64_t wait_or_carry)
  *   plan       [out] release with ls_plan_free()
  *
  * Tensors that have a source are copies the plan keeps fresh: whoever fills the source outside the
- * plan fills them too.
+ * plan fills them too.  Of those that are updated where they compute (place.h: device_layers) the
+ * source is the one that lags: it holds the state when it is saved.
  * Returns LS_OK, LS_ERR_NO_MEMORY (for the plan itself), LS_ERR_INVALID (sizes overflow).
  */
 ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,

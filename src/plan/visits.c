@@ -81,7 +81,7 @@ static void count_tiles_wanted(ls_visits *v)
 {
     for (int64_t c = 0; c < v->tape->n_calls; c++) {
         const ls_call *call = &v->tape->calls[c];
-        if (!ls_call_computes(call)) continue;
+        if (!ls_call_computes(v->placement, call)) continue;
         for (int32_t i = 0; i < call->n_operands; i++) {
             if (!ls_visits_want(v, call, i)) continue;
             ls_visit_pool *pool = &v->pools[v->pool_of[call->operands[i].tensor]];
@@ -110,8 +110,10 @@ static ls_status open_pools(ls_visits *v)
     if (v->pools == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "pools of slots");
     for (int32_t t = 0; t < v->tape->n_tensors; t++) {
         const ls_tensor *tensor = &v->tape->tensors[t];
+        const int64_t first =
+            tensor->role == LS_ROLE_WEIGHTS ? v->placement->device_layers : 0; /* that is staged */
         v->pool_of[t] = v->staged[t] ? find_pool(v, t) : -1;
-        if (v->staged[t] && tensor->layer == 0 && tensor->param >= 0)
+        if (v->staged[t] && tensor->layer == first && tensor->param >= 0)
             v->pools[v->pool_of[t]].per_layer++;
         if (v->staged[t] && tensor->role == LS_ROLE_GRAD && tensor->param < 0)
             v->pools[v->pool_of[t]].arrivals++;

@@ -68,11 +68,13 @@ typedef struct ls_visits {
     ls_visit_list lists[LS_SEGMENT_COUNT];
 } ls_visits;
 
-/* Whether the compute lane runs a call: gradients are the host's from their arrival on. */
-static inline bool ls_call_computes(const ls_call *call)
+/* Whether the compute lane runs a call: gradients are the host's from their arrival on, and so are
+ * updates but for those of the layers that keep their states where they compute. */
+static inline bool ls_call_computes(const ls_placement *placement, const ls_call *call)
 {
-    return call->kind == LS_CALL_OP && call->phase != LS_PHASE_NORM &&
-           call->phase != LS_PHASE_UPDATE && call->op != LS_OP_add_sumsq;
+    if (call->kind != LS_CALL_OP || call->op == LS_OP_add_sumsq) return false;
+    if (call->op == LS_OP_adamw && ls_placement_updates(placement, call->layer)) return true;
+    return call->phase != LS_PHASE_NORM && call->phase != LS_PHASE_UPDATE;
 }
 
 /*
