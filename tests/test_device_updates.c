@@ -224,7 +224,7 @@ static uint64_t count_states_out(const ls_plan *plan, ls_segment_kind segment)
 
 static void updates_of_the_first_layers_run_on_the_device(void **state)
 {
-    const ls_placement placement = place(LS_MODE_STREAM, 2, true, 2);
+    const ls_placement placement = place(LS_MODE_RESIDENT, 0, true, 2);
     uint64_t states = 0;
     int64_t n[2] = {0, 0};
     ls_plan plan;
