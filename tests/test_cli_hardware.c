@@ -191,6 +191,20 @@ static void test_resume(void **state)
     free(on_host);
 }
 
+#define SAMPLED "eval", "deep-run.yaml", "--set", "output=host", "--sample", "20"
+
+static void test_samples(void **state)
+{
+    char *on_host = strdup(RUN(0, SAMPLED, "--hardware", "cpu")->out);
+
+    (void)state;
+    assert_string_equal(RUN(0, SAMPLED, "--hardware", "emulated-gh200")->out, on_host);
+    assert_string_equal(
+        RUN(0, SAMPLED, "--hardware", "emulated-h200-pcie", "--set", "memory.weights=stream")->out,
+        on_host);
+    free(on_host);
+}
+
 #define UPDATED(n) "--set", "optimizer.device_layers=" #n, "--set", "output=updated"
 
 /* Layers updated where they compute: checkpoints hold their states, and a resumed run may have
@@ -316,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_the_record_counts_copies),
         cmocka_unit_test(test_planned_copies),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_device_layers),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
