@@ -1,5 +1,4 @@
 /* staging.c - places of tensors; the calls of a tape with the copies that these need. */
-#define _GNU_SOURCE /* NOLINT: the libc's name; for qsort_r */
 #include "staging.h"
 
 #include <assert.h>
@@ -335,33 +334,6 @@ static void refresh_mirrors(staging *s, const ls_call *call)
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-static int compare_by_last(const void *a, const void *b, void *context)
-{
-    const ls_visit *visits = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    if (visits[i].last != visits[j].last) return visits[i].last < visits[j].last ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
-static int compare_by_last_write(const void *a, const void *b, void *context)
-{
-    const ls_visit *visits = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const int64_t x = visits[i].last_write, y = visits[j].last_write;
-    if (x != y) return x < y ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
-static int compare_by_pool(const void *a, const void *b, void *context)
-{
-    const staging *s = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const ls_visit_pool *p = ls_visits_pool(&s->visits, s->list->visits[i].unit);
-    const ls_visit_pool *q = ls_visits_pool(&s->visits, s->list->visits[j].unit);
-    if (p != q) return p < q ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
 static ls_status sort_visits(staging *s)
 {
     const ls_visit_list *list = s->list;
@@ -375,10 +347,7 @@ static ls_status sort_visits(staging *s)
     if (order == NULL || leaving == NULL || written == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "%zu visits", n);
 
-    for (int32_t i = 0; i < list->n; i++) order[i] = leaving[i] = written[i] = i;
-    qsort_r(order, n, sizeof *order, compare_by_pool, s);
-    qsort_r(leaving, n, sizeof *leaving, compare_by_last, list->visits);
-    qsort_r(written, n, sizeof *written, compare_by_last_write, list->visits);
+    ls_visits_sort(&s->visits, list, order, leaving, written);
     int64_t at = 0;
     for (int32_t p = 0; p < s->visits.n_pools; p++) {
         slot_queue *queue = &s->queues[p];

@@ -1,4 +1,5 @@
 /* visits.c - units, and the slots that their visits to device memory take. */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for qsort_r */
 #include "visits.h"
 
 #include <assert.h>
@@ -163,6 +164,52 @@ static ls_status count_slots(ls_visits *v, const ls_visit_list *list)
     }
     free(ends);
     return LS_OK;
+}
+
+/* ---- orders -------------------------------------------------------------------------------- */
+
+typedef struct sorting {
+    const ls_visits *visits;
+    const ls_visit_list *list;
+} sorting;
+
+static int compare_by_last(const void *a, const void *b, void *context)
+{
+    const ls_visit *visits = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (visits[i].last != visits[j].last) return visits[i].last < visits[j].last ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static int compare_by_last_write(const void *a, const void *b, void *context)
+{
+    const ls_visit *visits = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const int64_t x = visits[i].last_write, y = visits[j].last_write;
+    if (x != y) return x < y ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static int compare_by_pool(const void *a, const void *b, void *context)
+{
+    const sorting *s = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const ls_visit_pool *p = ls_visits_pool(s->visits, s->list->visits[i].unit);
+    const ls_visit_pool *q = ls_visits_pool(s->visits, s->list->visits[j].unit);
+    if (p != q) return p < q ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+void ls_visits_sort(const ls_visits *visits, const ls_visit_list *list, int32_t *by_pool,
+                    int32_t *by_last, int32_t *by_last_write)
+{
+    const size_t n = (size_t)list->n;
+    sorting s = {visits, list};
+
+    for (int32_t i = 0; i < list->n; i++) by_pool[i] = by_last[i] = by_last_write[i] = i;
+    qsort_r(by_pool, n, sizeof *by_pool, compare_by_pool, &s);
+    qsort_r(by_last, n, sizeof *by_last, compare_by_last, list->visits);
+    qsort_r(by_last_write, n, sizeof *by_last_write, compare_by_last_write, list->visits);
 }
 
 /* ---- open, close --------------------------------------------------------------------------- */

@@ -91,6 +91,11 @@ void ls_visits_close(ls_visits *visits);
 /* For ls_visits_open(): list the visits of a segment (visits_list.c). */
 ls_status ls_visits_list(const ls_visits *visits, ls_segment_kind segment, ls_visit_list *list);
 
+/* The visits of a list in three orders: by pool, then first call; by last call; by last write.
+ * Each is [list->n] out. */
+void ls_visits_sort(const ls_visits *visits, const ls_visit_list *list, int32_t *by_pool,
+                    int32_t *by_last, int32_t *by_last_write);
+
 /* Whether an operand of a call of the compute lane goes through a slot.  Rows of an embedding are
  * looked up where they lie. */
 static inline bool ls_visits_want(const ls_visits *v, const ls_call *call, int32_t operand)
