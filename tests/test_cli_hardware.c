@@ -228,6 +228,26 @@ static void test_device_layers(void **state)
     assert_ok(ls_directory_remove(at("updated")));
 }
 
+#define PLANNED(n)                                                                                 \
+    RUN(0, "plan", "deep-run.yaml", "--json", "--hardware", "gh200-96gb-480gb", "--set",           \
+        "memory.weights=resident", "--set", "optimizer.device_layers=" #n)
+
+/* The plan has the updates on another lane, and the states in another memory beside. */
+static void test_device_layers_are_costed(void **state)
+{
+    static const char *const less = "lane_busy_s.host";
+    static const char *const more[] = {"lane_busy_s.compute", "peak_bytes.hbm"};
+    char *none = strdup(PLANNED(0)->out), *all = strdup(PLANNED(12)->out);
+
+    (void)state;
+    assert_true(number_of(all, less) < number_of(none, less));
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        assert_true(number_of(all, more[i]) > number_of(none, more[i]));
+    assert_true(number_of(all, "peak_bytes.host") == number_of(none, "peak_bytes.host"));
+    free(none);
+    free(all);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_device_layers),
+        cmocka_unit_test(test_device_layers_are_costed),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
         cmocka_unit_test(test_gpu_of_no_use),
