@@ -70,6 +70,7 @@ class Shape:
         self.parts = args.accumulate > 1  # micro-batches one by one
         self.o, self.qkv, self.k = read_save(args.save)
         self.coherent = args.link == "coherent"
+        self.d = args.device_layers
         self.HK, self.GK = self.H * self.K, self.G * self.K
 
         self.N_mat = 2 * self.D * (self.HK + self.GK) + 3 * self.D * self.F
@@ -155,12 +156,19 @@ def activations(s):
 
 
 def hbm_weights(s, mode, slots):
-    if mode == "direct":
-        return 0
     if mode == "resident":
         return s.e * s.N
+    kept = s.e * s.d * s.N_layer
+    if mode == "direct":
+        return kept
     vectors = 0 if s.coherent else 2 * s.D * slots
-    return s.e * (slots * s.N_mat + s.E + vectors)
+    return kept + s.e * (slots * s.N_mat + s.E + vectors)
+
+
+def hbm_grad(s):
+    """Two layers leave; sums of micro-batches come back, in fp32, where they are updated."""
+    back = 4 * 2 * s.N_layer if s.d > 0 and s.parts and s.g == 2 else 0
+    return s.g * (2 * s.N_layer + s.E) + sums(s) + back
 
 
 def hbm_batch(s):
@@ -217,7 +225,10 @@ def on_device(s, weights, slots, cut):
     tables = {True: (hbm_cut(s), host_cut(s)), False: (hbm_whole(s), host_whole(s))}
     hbm = {
         "weights": hbm_weights(s, weights, slots),
-        "grad": s.g * (2 * s.N_layer + s.E) + sums(s),
+        "lo": 2 * s.d * s.N_layer if s.e == 2 else 0,
+        "m": 4 * s.d * s.N_layer,
+        "v": 4 * s.d * s.N_layer,
+        "grad": hbm_grad(s),
         "chunk": chunk_rows(s),
         "logits": logits(s),
         "batch": hbm_batch(s),
@@ -246,6 +257,7 @@ def read_arguments():
                         help="to device memory; none: the CPU computes")
     parser.add_argument("--weights", default="resident", choices=["resident", "stream", "direct"])
     parser.add_argument("--ring-slots", type=int, default=3)
+    parser.add_argument("--device-layers", type=int, default=0, help="d, updated on the device")
     parser.add_argument("--cut", default="", help="classes in blocks: of x,o,kv,dkv")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

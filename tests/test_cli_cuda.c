@@ -64,6 +64,41 @@ static void test_stop_and_resume(void **state)
     assert_same_run("gpu", "stopped", STEPS);
 }
 
+/* Layers updated on the GPU, saved from there, loaded there: the bits of the host's updates. */
+static void test_updates_on_the_gpu(void **state)
+{
+    (void)state;
+    RUN(75, "train", "run.yaml", "--quiet", "--stop-after", "1", "--set", "output=updated",
+        short_run[0], short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3",
+        "--set", "optimizer.device_layers=1");
+    RUN(0, "train", "run.yaml", "--quiet", "--resume", "--set", "output=updated", short_run[0],
+        short_run[1], short_run[2], short_run[3], "--set", "eval.every_steps=3", "--set",
+        "optimizer.device_layers=1");
+    assert_same_run("gpu", "updated", STEPS);
+}
+
+/* Logits of the GPU, from which the host draws: the text that the CPU gives of the same weights,
+ * wherever those lie. */
+static void test_samples_on_the_gpu(void **state)
+{
+    static const char *const modes[] = {"memory.weights=resident", "memory.weights=stream",
+                                        "memory.weights=direct"};
+    const outcome *done = RUN(0, "eval", "run.yaml", "--sample", "12", "--prompt", "int ", "--set",
+                              "output=gpu", "--hardware", "cpu");
+    char *text = strdup(done->out);
+
+    (void)state;
+    assert_says(done->err, "sampling on cpu\n");
+    assert_true(strlen(text) > 1);
+    for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++) {
+        done = RUN(0, "eval", "run.yaml", "--sample", "12", "--prompt", "int ", "--set",
+                   "output=gpu", "--set", modes[m]);
+        assert_says(done->err, "sampling on cuda\n");
+        assert_string_equal(done->out, text);
+    }
+    free(text);
+}
+
 static const char disk_yaml[] = "name: disk\n"
                                 "places: [{kind: hbm}, {kind: nvme}]\n"
                                 "nvme: {path: .}\n";
@@ -207,6 +242,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_trains_on_the_gpu),
         cmocka_unit_test(test_stop_and_resume),
+        cmocka_unit_test(test_updates_on_the_gpu),
+        cmocka_unit_test(test_samples_on_the_gpu),
         cmocka_unit_test(test_tensors_in_a_file),
         cmocka_unit_test(test_bench_links),
         cmocka_unit_test(test_cudnn_where_order_and_documents_allow),

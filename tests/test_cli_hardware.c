@@ -191,6 +191,63 @@ static void test_resume(void **state)
     free(on_host);
 }
 
+#define SAMPLED "eval", "deep-run.yaml", "--set", "output=host", "--sample", "20"
+
+static void test_samples(void **state)
+{
+    char *on_host = strdup(RUN(0, SAMPLED, "--hardware", "cpu")->out);
+
+    (void)state;
+    assert_string_equal(RUN(0, SAMPLED, "--hardware", "emulated-gh200")->out, on_host);
+    assert_string_equal(
+        RUN(0, SAMPLED, "--hardware", "emulated-h200-pcie", "--set", "memory.weights=stream")->out,
+        on_host);
+    free(on_host);
+}
+
+#define UPDATED(n) "--set", "optimizer.device_layers=" #n, "--set", "output=updated"
+
+/* Layers updated where they compute: checkpoints hold their states, and a resumed run may have
+ * others updated there. */
+static void test_device_layers(void **state)
+{
+    (void)state;
+    RUN(75, "train", "deep-run.yaml", "--quiet", "--stop-after", "3", UPDATED(5), "--hardware",
+        "emulated-gh200", "--set", "memory.weights=stream");
+    const outcome *other = RUN(2, "train", "deep-run.yaml", "--resume", UPDATED(4), "--hardware",
+                               "emulated-gh200", "--set", "memory.weights=stream");
+    assert_says(other->err, "optimizer.device_layers");
+    RUN(75, "train", "deep-run.yaml", "--quiet", "--resume", "--stop-after", "5", UPDATED(5),
+        "--hardware", "emulated-gh200", "--set", "memory.weights=stream");
+    RUN(0, "train", "deep-run.yaml", "--quiet", "--resume", "--replan", UPDATED(12), "--hardware",
+        "emulated-h200-pcie");
+    assert_same_run("host", "updated", STEPS);
+    assert_ok(ls_directory_remove(at("updated")));
+    RUN(0, "train", "deep-run.yaml", "--quiet", UPDATED(7), "--hardware", "cpu");
+    assert_same_run("host", "updated", STEPS);
+    assert_ok(ls_directory_remove(at("updated")));
+}
+
+#define PLANNED(n)                                                                                 \
+    RUN(0, "plan", "deep-run.yaml", "--json", "--hardware", "gh200-96gb-480gb", "--set",           \
+        "memory.weights=resident", "--set", "optimizer.device_layers=" #n)
+
+/* The plan has the updates on another lane, and the states in another memory beside. */
+static void test_device_layers_are_costed(void **state)
+{
+    static const char *const less = "lane_busy_s.host";
+    static const char *const more[] = {"lane_busy_s.compute", "peak_bytes.hbm"};
+    char *none = strdup(PLANNED(0)->out), *all = strdup(PLANNED(12)->out);
+
+    (void)state;
+    assert_true(number_of(all, less) < number_of(none, less));
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        assert_true(number_of(all, more[i]) > number_of(none, more[i]));
+    assert_true(number_of(all, "peak_bytes.host") == number_of(none, "peak_bytes.host"));
+    free(none);
+    free(all);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void test_refusals(void **state)
@@ -212,6 +269,15 @@ static void test_refusals(void **state)
                     "memory.place={x: nvme}")
                     ->err,
                 "memory.place.x: nvme, but hardware profile emulated-gh200 (");
+    assert_says(RUN(2, "plan", "new.yaml", "--hardware", "emulated-gh200", "--set",
+                    "optimizer.device_layers=13")
+                    ->err,
+                "optimizer.device_layers: 13, but the model has 12 layers; allowed: 0 to 12");
+    assert_says(RUN(2, "plan", "new.yaml", "--set", "optimizer.device_layers=1", "--set",
+                    "optimizer.moments=q8")
+                    ->err,
+                "optimizer.device_layers: 1, but a GPU updates moments in fp32 alone; allowed: 0, "
+                "or optimizer.moments: fp32");
     assert_false(is_there(at("none")));
 }
 
@@ -284,6 +350,9 @@ int main(void)
         cmocka_unit_test(test_the_record_counts_copies),
         cmocka_unit_test(test_planned_copies),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_device_layers),
+        cmocka_unit_test(test_device_layers_are_costed),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_other_machines),
         cmocka_unit_test(test_gpu_of_no_use),

@@ -110,6 +110,23 @@ static void test_unknown_disk(void **state)
     free(machine);
 }
 
+/* Nobody knows a rate of links between devices. */
+static void test_unknown_comm(void **state)
+{
+    ls_step steps[] = {{.lane = LS_LANE_DISK_OUT}, {.lane = LS_LANE_COMPUTE}};
+    const ls_plan plan = {.steps = steps, .n_steps = 2};
+    ls_topology *machine = make_rated_machine();
+    ls_cost_model model = make_rated_model(machine);
+
+    (void)state;
+    ls_cost_model_fit(&model, &plan);
+    assert_string_equal(model.why_unknown, "");
+    steps[1].lane = LS_LANE_COMM;
+    ls_cost_model_fit(&model, &plan);
+    assert_string_equal(model.why_unknown, "comm: profiles have no rate of a link between devices");
+    free(machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +134,7 @@ int main(void)
         cmocka_unit_test(test_gradients_of_weights),
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_unknown_disk),
+        cmocka_unit_test(test_unknown_comm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,9 +220,41 @@ static int prepare(void **state)
     return 0;
 }
 
+/* The lane between devices: no step is on it yet, but a copy within the GPU's memory runs there. */
+static void comm_is_a_stream(void **state)
+{
+    const ls_placement placement = place_weights(LS_MODE_RESIDENT, true);
+    const ls_instance_options on_gpu = {.open_device = ls_device_open_cuda,
+                                        .placement = &placement,
+                                        .compute_threads = 1,
+                                        .optimizer_threads = 1};
+    const ls_decoder_options options = make_options(&policies[0], LS_DTYPE_BF16, FEW_TOKENS);
+    model m;
+    int64_t failed;
+    int32_t copy = 0;
+
+    (void)state;
+    batch.rows = FEW_TOKENS;
+    open_model_as(&m, &options, &batch, 10000.0, &on_gpu);
+    ls_weights_random(&m.instance, 5, 0.1);
+    assert_int_equal(ls_instance_fill_copies(&m.instance), LS_OK);
+    while (m.instance.plan.tensors[copy].source < 0) copy++; /* the first resident weight */
+    assert_int_equal(ls_device_submit_copy(m.instance.device, LS_LANE_COMM, -1,
+                                           ls_instance_tensor(&m.instance, copy + 1),
+                                           ls_instance_tensor(&m.instance, copy), 64),
+                     LS_OK);
+    assert_int_equal(ls_device_submit_wait(m.instance.device, LS_LANE_COMPUTE, LS_LANE_COMM,
+                                           ls_device_ticket(m.instance.device, LS_LANE_COMM)),
+                     LS_OK);
+    assert_int_equal(ls_device_sync(m.instance.device, &failed), LS_OK);
+    assert_int_equal(ls_device_stats(m.instance.device, LS_LANE_COMM).copied_bytes, 64);
+    close_model(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comm_is_a_stream),
         cmocka_unit_test(every_mode_and_policy_trains_as_the_cpu_does),
         cmocka_unit_test(fp32_trains_as_the_cpu_does),
         cmocka_unit_test(any_order_of_the_streams_gives_the_same_bits),

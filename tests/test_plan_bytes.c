@@ -68,7 +68,7 @@ typedef struct plan_case {
     const char *tokens, *chunk, *query_block;
     const char *save, *weights, *ring_slots;
     const char *cut, *place; /* the same, as each of them takes it */
-    const char *gradients, *accumulate;
+    const char *gradients, *accumulate, *device_layers;
 } plan_case;
 
 #define GH200     "gh200-96gb-480gb", "coherent"
@@ -84,7 +84,7 @@ typedef struct plan_case {
 #define RESIDENT  "resident", "auto"
 #define STREAM(n) "stream", n
 #define DIRECT    "direct", "auto"
-#define FP32      "fp32", "1"
+#define FP32      "fp32", "1", "0"
 
 static const plan_case cases[] = {
     {"7b.yaml", GH200, AT_128K, "x", RESIDENT, WHOLE, FP32},
@@ -108,11 +108,14 @@ static const plan_case cases[] = {
     {"gqa.yaml", CPU, AT_512K, "x/8", DIRECT, WHOLE, FP32},
     {"qwen3.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE, FP32},
     {"qwen3.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, FP32},
-    {"gqa.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE, "bf16", "1"},
-    {"7b.yaml", PCIE, AT_128K, "x", STREAM("3"), WHOLE, "bf16", "2"},
-    {"7b.yaml", GH200, AT_128K, "x", STREAM("3"), WHOLE, "fp32", "2"},
-    {"gqa.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "2"},
-    {"7b.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "1"},
+    {"gqa.yaml", GH200, AT_128K, "x+o", RESIDENT, WHOLE, "bf16", "1", "0"},
+    {"7b.yaml", PCIE, AT_128K, "x", STREAM("3"), WHOLE, "bf16", "2", "0"},
+    {"7b.yaml", GH200, AT_128K, "x", STREAM("3"), WHOLE, "fp32", "2", "0"},
+    {"gqa.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "2", "0"},
+    {"7b.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "bf16", "1", "0"},
+    {"7b.yaml", GH200, AT_128K, "x", RESIDENT, WHOLE, "fp32", "1", "3"},
+    {"7b.yaml", PCIE, AT_128K, "x", STREAM("3"), WHOLE, "bf16", "2", "5"},
+    {"gqa.yaml", CPU, AT_128K, "x", DIRECT, WHOLE, "fp32", "1", "4"},
 };
 
 static char *assign(const char *key, const char *value)
@@ -134,13 +137,22 @@ static cJSON *parse(const outcome *done)
 /* Whether it fits or not is another matter. */
 static cJSON *make_plan(const plan_case *c)
 {
-    static const char *const keys[] = {
-        "model",           "sequence.tokens",     "sequence.chunk",   "memory.save",
-        "memory.weights",  "memory.ring_slots",   "memory.place",     "sequence.query_block",
-        "batch.sequences", "optimizer.gradients", "batch.accumulate", "batch.accumulate_order"};
-    const char *const values[] = {c->model,   c->tokens,     c->chunk,      c->save,
-                                  c->weights, c->ring_slots, c->place,      c->query_block,
-                                  "1",        c->gradients,  c->accumulate, "sequence"};
+    static const char *const keys[] = {"model",
+                                       "sequence.tokens",
+                                       "sequence.chunk",
+                                       "memory.save",
+                                       "memory.weights",
+                                       "memory.ring_slots",
+                                       "memory.place",
+                                       "sequence.query_block",
+                                       "batch.sequences",
+                                       "optimizer.gradients",
+                                       "batch.accumulate",
+                                       "batch.accumulate_order",
+                                       "optimizer.device_layers"};
+    const char *const values[] = {c->model,      c->tokens,  c->chunk,        c->save, c->weights,
+                                  c->ring_slots, c->place,   c->query_block,  "1",     c->gradients,
+                                  c->accumulate, "sequence", c->device_layers};
     enum { N_KEYS = sizeof keys / sizeof keys[0] };
     const char *argv[7 + 2 * N_KEYS] = {PROGRAM,  "plan",       "run.yaml",
                                         "--json", "--hardware", c->hardware};
@@ -184,6 +196,8 @@ static cJSON *compute(const plan_case *c)
                                                  c->gradients,
                                                  "--accumulate",
                                                  c->accumulate,
+                                                 "--device-layers",
+                                                 c->device_layers,
                                                  "--json",
                                                  NULL}));
     return parse(done);

@@ -511,7 +511,7 @@ static const struct {
     {end_elsewhere, LS_ERR_INVALID, {"carry 0 (lane compute)", "segment eval with step 1"}},
     {end_nowhere, LS_ERR_INVALID, {"carry 1 (lane host)", "segment eval with step 5"}},
     {end_in_absent, LS_ERR_INVALID, {"carry 0 (lane compute)", "segment drain with step 0"}},
-    {carry_no_lane, LS_ERR_INVALID, {"carry 1 has lane 6", "does not exist"}},
+    {carry_no_lane, LS_ERR_INVALID, {"carry 1 has lane 7", "does not exist"}},
     {commit_early, LS_ERR_INVALID, {"step 1 (loss", "follows a commit step"}},
     {share_steps, LS_ERR_INVALID, {"segments step and eval", "share steps"}},
     {miss_a_step, LS_ERR_INVALID, {"segments have 4 steps", "the plan 5"}},

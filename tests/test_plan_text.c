@@ -403,6 +403,54 @@ static void tiny_plan_reads(void **state)
     ls_plan_free(&plan);
 }
 
+/* A micro-batch comes from disk, goes to device memory on the lane between devices, and is read. */
+static const char with_comm[] =
+    "longspan-plan 1\n"
+    "counts arenas=2 tensors=3 groups=3 carries=2 steps=3 waits=4\n"
+    "arena 0 place=host bytes=1024\n"
+    "arena 1 place=hbm bytes=1024\n"
+    "tensor tokens dims=5 dtype=I32 role=batch layer=- param=- arena=0 offset=0 bytes=20 group=0\n"
+    "tensor here dims=5 dtype=I32 role=batch layer=- param=- arena=1 offset=0 bytes=20 group=1\n"
+    "tensor x dims=5 dtype=I32 role=x layer=0 param=- arena=1 offset=512 bytes=20 group=2\n"
+    "carry ~0 lane=comm group=0 ends step=1 step+save=- eval=- drain=-\n"
+    "carry ~1 lane=compute group=1 ends step=2 step+save=- eval=- drain=-\n"
+    "segment step first=0 steps=3\n"
+    "segment step+save first=0 steps=0\n"
+    "segment eval first=0 steps=0\n"
+    "segment drain first=0 steps=0\n"
+    "step 0 batch disk_in batch layer=- chunk=0 flops=0 bytes=20 w:tokens+0:20 waits=~0\n"
+    "step 1 copy comm batch layer=- chunk=0 flops=0 bytes=40 w:here+0:20 r:tokens+0:20 "
+    "waits=0,~1\n"
+    "step 2 copy compute forward layer=0 chunk=- flops=0 bytes=40 w:x+0:20 r:here+0:20 waits=1\n"
+    "end\n";
+
+/* Read, checked, written the same; and a wait for the lane that is left out is missed. */
+static void comm_is_a_lane(void **state)
+{
+    ls_plan plan, again;
+    size_t n_bytes;
+
+    (void)state;
+    read_plan(with_comm, strlen(with_comm), &plan);
+    assert_int_equal(plan.steps[1].lane, LS_LANE_COMM);
+    assert_int_equal(plan.carries[0].lane, LS_LANE_COMM);
+    assert_int_equal(ls_plan_lanes(&plan), LS_LANE_COUNT);
+    assert_int_equal(ls_plan_check(&plan, NULL), LS_OK);
+    char *text = write_plan(&plan, &n_bytes);
+    assert_non_null(strstr(text, "copy               comm     batch"));
+    read_plan(text, n_bytes, &again);
+    assert_true(same_plan(&plan, &again));
+    free(text);
+    ls_plan_free(&again);
+    plan.steps[2].n_waits = 0;
+    assert_int_equal(ls_plan_check(&plan, NULL), LS_ERR_INVALID);
+    assert_non_null(strstr(ls_error(), "lane comm"));
+    ls_plan_free(&plan);
+    read_plan(tiny, strlen(tiny), &plan);
+    assert_int_equal(ls_plan_lanes(&plan), LS_LANE_COMM);
+    ls_plan_free(&plan);
+}
+
 /* Spaces, empty lines and a missing last newline are no matter. */
 static void layout_is_free(void **state)
 {
@@ -577,6 +625,7 @@ int main(void)
         cmocka_unit_test(real_plans_survive),
         cmocka_unit_test(every_field_is_carried),
         cmocka_unit_test(tiny_plan_reads),
+        cmocka_unit_test(comm_is_a_lane),
         cmocka_unit_test(layout_is_free),
         cmocka_unit_test(malformed_lines_are_refused),
         cmocka_unit_test(cut_and_spoilt_texts_are_refused),

@@ -192,8 +192,11 @@ static ls_status apply_place(const ls_placement_wish *wish, ls_tensor_class clas
             "memory.place.%s: hbm, but this hardware has no device memory; allowed: host", name);
     if (place == LS_PLACE_HBM && host_works_on(class))
         return LS_FAIL(LS_ERR_INVALID,
-                       "memory.place.%s: hbm, but the host itself works on it; allowed: host",
-                       name);
+                       "memory.place.%s: hbm, but the host itself works on it; allowed: host%s",
+                       name,
+                       class >= LS_CLASS_LO && class <= LS_CLASS_V
+                           ? " (optimizer.device_layers keeps some layers' there)"
+                           : "");
     if (place != LS_PLACE_HBM && p->has_device && may_be_cut(class)) {
         set(p, class, place, LS_MODE_STREAM, "memory.place asks for it: passes in blocks of rows");
         p->tiled[class] = true;
@@ -242,6 +245,18 @@ const ls_class_placement *ls_placement_of(const ls_placement *placement, ls_tens
     return &placement->classes[class];
 }
 
+/* Where there is device memory; else the layers' states lie with all others. */
+static void keep_states(int64_t n_layers, ls_placement *p)
+{
+    p->device_layers = n_layers;
+    if (n_layers == 0 || !p->has_device) return;
+    for (ls_tensor_class c = LS_CLASS_LO; c <= LS_CLASS_V; c++)
+        snprintf(p->classes[c].reason, sizeof p->classes[c].reason,
+                 "of what the host updates; the first %lld layers have theirs in device memory and "
+                 "leave a copy here for checkpoints",
+                 (long long)n_layers);
+}
+
 static ls_status check_wish(const ls_placement_wish *wish, bool has_device)
 {
     if (wish->ring_slots != 0 &&
@@ -278,6 +293,7 @@ ls_status ls_placement_decide(const ls_topology *machine, const ls_placement_wis
     }
     for (int c = 0; c < LS_CLASS_COUNT; c++) LS_TRY(apply_place(wish, (ls_tensor_class)c, &p));
     LS_TRY(apply_layers(wish, &p));
+    keep_states(wish->device_layers, &p);
     *placement = p;
     return LS_OK;
 }

@@ -14,6 +14,10 @@
  *
  * The policy itself never chooses nvme: it is what the user insists on.
  *
+ * Layers that are updated where they compute (device_layers) keep weights, master remainders and
+ * moments in device memory, whatever their classes say; the originals in host memory are brought up
+ * to date where somebody reads them, which is a checkpoint.
+ *
  * Layer: topology (uses base).  Threads: plain data.
  */
 #ifndef LS_PLACE_H
@@ -88,10 +92,11 @@ typedef struct ls_layer_place {
 } ls_layer_place;
 
 typedef struct ls_placement {
-    bool has_device;     /* there is device memory; else everything is host, direct */
-    bool coherent;       /* kernels read host memory at the link's rate: vectors stay there */
-    int64_t ring_slots;  /* of streamed weights, in layers */
-    bool serial_updates; /* the next forward waits for all of them, not layer by layer */
+    bool has_device;       /* there is device memory; else everything is host, direct */
+    bool coherent;         /* kernels read host memory at the link's rate: vectors stay there */
+    int64_t ring_slots;    /* of streamed weights, in layers */
+    bool serial_updates;   /* the next forward waits for all of them, not layer by layer */
+    int64_t device_layers; /* the first so many are updated where they compute; 0: none */
     bool tiled[LS_CLASS_COUNT]; /* streamed in blocks of rows, what is at work included */
     int64_t
         tiles[LS_CLASS_COUNT]; /* blocks in device memory at once; at least what a kernel wants */
@@ -115,6 +120,7 @@ typedef struct ls_placement_wish {
     const char *weights_reason; /* why they are given; NULL: memory.weights asks for it */
     int64_t ring_slots;         /* 0: the policy chooses */
     bool serial_updates;
+    int64_t device_layers;
     bool place_given[LS_CLASS_COUNT];
     ls_place_kind places[LS_CLASS_COUNT];
     ls_layer_place layers[LS_LAYER_PLACES_MAX];
@@ -141,6 +147,12 @@ ls_status ls_placement_decide(const struct ls_topology *machine, const ls_placem
 /* How a tensor of a class and a layer (-1: none) is placed: as its class is, or as its layer. */
 const ls_class_placement *ls_placement_of(const ls_placement *placement, ls_tensor_class class,
                                           int32_t layer);
+
+/* Whether updates of a layer's parameters (-1: of no layer) run where the layer computes. */
+static inline bool ls_placement_updates(const ls_placement *placement, int32_t layer)
+{
+    return layer >= 0 && layer < placement->device_layers;
+}
 
 /* Everything in host memory, where the CPU reads it: a machine without device memory. */
 void ls_placement_host(ls_placement *placement);

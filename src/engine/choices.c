@@ -127,6 +127,17 @@ static ls_status take_saves(const ls_run_config *config, const ls_model_config *
     return LS_OK;
 }
 
+static ls_status check_device_layers(const ls_run_config *config, const ls_model_config *model)
+{
+    const int64_t L = model->num_hidden_layers;
+
+    if (config->device_layers <= L) return LS_OK;
+    return LS_FAIL(LS_ERR_INVALID,
+                   "optimizer.device_layers: %lld, but the model has %lld layers; allowed: 0 to "
+                   "%lld",
+                   (long long)config->device_layers, (long long)L, (long long)L);
+}
+
 /* A glob that names no tensor is a slip: nothing of what it asks for would happen. */
 static ls_status check_group(const ls_run_config *config, const ls_decoder *decoder, int64_t group)
 {
@@ -304,6 +315,7 @@ ls_status ls_choices_make_any(const ls_run_config *config, const ls_model_config
     ls_search local;
 
     LS_TRY(check_groups(config, model));
+    LS_TRY(check_device_layers(config, model));
     made.layer_major = config->accumulate_order == 2 && config->accumulate > 1;
     if (train) {
         if (!config->save_auto) LS_TRY(take_saves(config, model, &made.saves));

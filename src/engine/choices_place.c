@@ -99,14 +99,16 @@ static ls_status check_nvme(const ls_run_config *config, const ls_hardware *hard
     return ls_choices_find_nvme(config, key) ? ls_hardware_check_nvme(hardware, key) : LS_OK;
 }
 
-static ls_placement_wish make_wish(const ls_run_config *config, const ls_choices *choices,
+static ls_placement_wish make_wish(const ls_trial *trial, const ls_choices *choices,
                                    const ls_weights_wish *weights)
 {
+    const ls_run_config *config = trial->config;
     static const ls_place_mode modes[] = {[LS_WEIGHTS_RESIDENT] = LS_MODE_RESIDENT,
                                           [LS_WEIGHTS_DIRECT] = LS_MODE_DIRECT,
                                           [LS_WEIGHTS_STREAM] = LS_MODE_STREAM};
     ls_placement_wish wish = {.ring_slots = config->ring_slots,
-                              .serial_updates = config->serial_updates};
+                              .serial_updates = config->serial_updates,
+                              .device_layers = trial->train ? config->device_layers : 0};
 
     if (config->weights != LS_WEIGHTS_AUTO) {
         wish.weights_given = true;
@@ -233,7 +235,7 @@ ls_status ls_choices_place(const ls_run_config *config, const ls_model_config *m
     const bool is_frozen = frozen && hardware != NULL && hardware->has_device;
 
     choices->saves.n_layers = (int32_t)model->num_hidden_layers;
-    const ls_placement_wish wish = make_wish(config, choices, is_frozen ? &before : NULL);
+    const ls_placement_wish wish = make_wish(&trial, choices, is_frozen ? &before : NULL);
     return settle(&trial, &wish, choices, NULL);
 }
 
@@ -241,7 +243,7 @@ ls_status ls_choices_measure_as(const ls_trial *trial, const ls_weights_wish *we
                                 ls_choices *choices, ls_plan_cost *cost)
 {
     choices->saves.n_layers = (int32_t)trial->model->num_hidden_layers;
-    const ls_placement_wish wish = make_wish(trial->config, choices, weights);
+    const ls_placement_wish wish = make_wish(trial, choices, weights);
     return settle(trial, &wish, choices, cost);
 }
 
@@ -277,7 +279,8 @@ ls_status ls_choices_measure_each(const ls_run_config *config, const ls_model_co
         return LS_OK;
     }
     made.saves.n_layers = (int32_t)model->num_hidden_layers;
-    const ls_placement_wish wish = make_wish(config, &made, NULL);
+    const ls_trial trial = {config, model, hardware, NULL, true};
+    const ls_placement_wish wish = make_wish(&trial, &made, NULL);
     const ls_decoder_options options = ls_choices_decoder(config, model, &made, true);
     LS_TRY(ls_decoder_build(&options, &decoder));
     const ls_status status = measure_each(&decoder, hardware, &wish, costs);

@@ -93,6 +93,7 @@ static ls_status open_device(const ls_instance_options *options, ls_instance *in
     device.lane_bytes_per_s[LS_LANE_COPY_OUT] = options->out_bytes_per_s;
     device.lane_on_gpu[LS_LANE_COMPUTE] = true;
     device.lane_on_gpu[LS_LANE_COPY_IN] = device.lane_on_gpu[LS_LANE_COPY_OUT] = true;
+    device.lane_on_gpu[LS_LANE_COMM] = true;
     if (options->bind) {
         LS_TRY(ls_host_cores_find("", options->host_node, NULL, &cores));
         device.lane_cores[LS_LANE_HOST] = &cores;

@@ -198,7 +198,8 @@ ls_segment_totals ls_plan_report_segment(const ls_plan_report *report, ls_segmen
         /* A copy reads and writes as much; the compute lane's bring batches in. */
         double *way =
             step->lane == LS_LANE_COPY_OUT ? &totals.copy_out_bytes : &totals.copy_in_bytes;
-        if (step->kind == LS_CALL_COPY) *way += (double)(step->bytes / 2);
+        if (step->kind == LS_CALL_COPY && step->lane != LS_LANE_COMM)
+            *way += (double)(step->bytes / 2);
         for (int32_t w = 0; w < step->n_waits; w++)
             if (ls_wait_is_carry(plan->waits[step->first_wait + w]))
                 totals.carries++;
@@ -245,6 +246,12 @@ ls_class_row ls_plan_report_class(const ls_plan_report *r, ls_role role, ls_plac
         return (ls_class_row){bytes, mode,
                               "of the layers that memory.save puts here, and of others"};
     if (place == class->place) return (ls_class_row){bytes, mode, class->reason};
+    if (place == LS_PLACE_HBM && role >= LS_ROLE_LO && role <= LS_ROLE_V)
+        return (ls_class_row){bytes, ls_mode_name(LS_MODE_RESIDENT),
+                              "of the layers that optimizer.device_layers updates here"};
+    if (place == LS_PLACE_HBM && role == LS_ROLE_WEIGHTS && class->mode != LS_MODE_RESIDENT &&
+        r->choices.placement.device_layers > 0)
+        return (ls_class_row){bytes, mode, "those of optimizer.device_layers stay, others pass"};
     if (class->mode == LS_MODE_STREAM)
         return (ls_class_row){bytes, mode, "slots to pass through, and what is at work"};
     if (class->mode == LS_MODE_RESIDENT)

@@ -199,7 +199,7 @@ static ls_status add_segment(const ls_plan_report *r, ls_segment_kind segment, c
     LS_TRY(add_number(object, "steps", (double)totals.steps));
     lanes = cJSON_CreateObject();
     LS_TRY(ls_json_add(object, "lane_steps", lanes));
-    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+    for (int lane = 0; lane < ls_plan_lanes(r->plan); lane++)
         LS_TRY(add_number(lanes, ls_lane_name((ls_lane)lane), (double)totals.lane_steps[lane]));
     LS_TRY(add_number(object, "waits", (double)totals.waits));
     LS_TRY(add_number(object, "carries", (double)totals.carries));
@@ -225,12 +225,13 @@ static const char *find_why_unknown(const ls_plan_report *r)
     return r->times.why_unknown[0] != '\0' ? r->times.why_unknown : NULL;
 }
 
+/* Without comm: a plan that uses it has no time. */
 static ls_status add_lanes(const double seconds[LS_LANE_COUNT], cJSON *json)
 {
     cJSON *lanes = cJSON_CreateObject();
 
     LS_TRY(ls_json_add(json, "lane_busy_s", lanes));
-    for (int lane = 0; lane < LS_LANE_COUNT; lane++)
+    for (int lane = 0; lane < LS_LANE_COMM; lane++)
         LS_TRY(add_number(lanes, ls_lane_name((ls_lane)lane), seconds[lane]));
     return LS_OK;
 }

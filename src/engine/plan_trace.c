@@ -96,7 +96,7 @@ ls_status ls_plan_trace_write(const ls_hardware *hardware, const ls_plan *plan, 
     const ls_trace_options options = {.path = path,
                                       .n_spans = SPANS,
                                       .threads = lanes,
-                                      .n_threads = LS_LANE_COUNT,
+                                      .n_threads = ls_plan_lanes(plan),
                                       .describe = describe,
                                       .context = &s};
     LS_TRY(ls_trace_open(&options, &s.trace));

@@ -296,6 +296,15 @@ static ls_status check_schedule(const ls_yaml_node *root, const ls_run_config *c
     return LS_OK;
 }
 
+static ls_status check_device_layers(const ls_yaml_node *root, const ls_run_config *config)
+{
+    if (config->device_layers == 0 || config->moments == LS_MOMENTS_F32) return LS_OK;
+    return fail_key(root, "optimizer.device_layers", LS_ERR_INVALID,
+                    "%lld, but a GPU updates moments in fp32 alone; allowed: 0, or "
+                    "optimizer.moments: fp32",
+                    (long long)config->device_layers);
+}
+
 static ls_status check_place(const ls_yaml_node *root, const ls_run_config *config)
 {
     struct stat about;
@@ -343,6 +352,7 @@ static ls_status read_document(ls_yaml *document, const char *name, const char *
     if (status == LS_OK) status = check_data(root, &read);
     if (status == LS_OK) status = check_sizes(root, &read);
     if (status == LS_OK) status = check_schedule(root, &read);
+    if (status == LS_OK) status = check_device_layers(root, &read);
     if (status == LS_OK) status = keep_place(root, "sequence.tokens", &read.sequence_tokens_place);
     if (status == LS_OK) status = keep_place(root, "rope_scaling", &read.rope_scaling_place);
     if (status == LS_OK) status = ls_run_places_keep(root, name, &read);

@@ -82,10 +82,11 @@ typedef struct ls_run_config {
 
     ls_schedule schedule; /* whole: steps too */
     double beta1, beta2, eps, weight_decay;
-    double clip_norm;    /* 0: off */
-    int moments;         /* ls_moments */
-    ls_dtype gradients;  /* as they leave and wait */
-    bool serial_updates; /* the next forward waits for all of them */
+    double clip_norm;      /* 0: off */
+    int moments;           /* ls_moments */
+    ls_dtype gradients;    /* as they leave and wait */
+    bool serial_updates;   /* the next forward waits for all of them */
+    int64_t device_layers; /* updated where they compute */
     ls_run_group *groups;
     int64_t n_groups;
     int64_t skip_nonfinite_max;

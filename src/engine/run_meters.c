@@ -157,7 +157,7 @@ static ls_status open_trace(ls_run_meters *m)
     const ls_trace_options options = {.directory = c->output,
                                       .n_spans = TRACE_SPANS,
                                       .threads = threads,
-                                      .n_threads = N_TRACE_THREADS,
+                                      .n_threads = 1 + ls_plan_lanes(plan),
                                       .start_ns = ls_clock_ns(),
                                       .describe = describe_span,
                                       .levels = find_levels,

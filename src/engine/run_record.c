@@ -1,6 +1,7 @@
 /* run_record.c - lines filled from what the trainer, the plan and the meters know. */
 #include "run_record.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "process_stats.h"
@@ -106,6 +107,8 @@ ls_status ls_run_record_step(ls_run_record *record, const ls_step_result *result
         .losses = ls_loss_record_fill(&record->step_losses, losses, t->config->position_bins),
     };
 
+    /* The record's keys are fixed: comm gets one with the first op on it. */
+    static_assert(LS_RECORD_LANES == LS_LANE_COMM, "the record has every lane that works");
     for (int lane = 0; lane < LS_RECORD_LANES; lane++)
         line.lane_busy_s[lane] = r->lane_busy_s[lane];
     fill_model_flops(record, r, &line);

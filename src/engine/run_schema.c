@@ -111,6 +111,10 @@ static const ls_run_field fields[] = {
      .resume = LS_RUN_MAY_REPLAN,
      .about =
          "overlap: forward starts on each layer as it is updated; serial: after the last update"},
+    {"optimizer.device_layers", LS_RUN_WHOLE, AT(device_layers), "0", .resume = LS_RUN_MAY_REPLAN,
+     .most = 1 << 20,
+     .about = "the first so many layers keep their optimizer states in device memory and are "
+              "updated there"},
     {"optimizer.groups", LS_RUN_GROUPS, 0, "[]",
      .about = "tensors by name (globs) with a rate of their own, or frozen"},
     {"optimizer.skip_nonfinite_max", LS_RUN_WHOLE, AT(skip_nonfinite_max), "10", .most = 1 << 20,

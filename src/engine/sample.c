@@ -2,21 +2,25 @@
  * sample.c - generation by whole forward passes over a short context.
  *
  * Each new token runs the evaluation segment over at most CONTEXT_TOKENS rows; when they are full
- * the older half is dropped.  That is enough to look at what a model has learnt; it is no serving
- * path.
+ * the older half is dropped.  Kernels run where the run's would, and write their logits into host
+ * memory, from which tokens are drawn.  That is enough to look at what a model has learnt; it is no
+ * serving path.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "choices.h"
 #include "job.h"
 #include "rng.h"
+#include "run_warning.h"
 #include "weights.h"
 
 #define CONTEXT_TOKENS 512
 #define SAMPLE_STREAM  0x73616d706c65u /* apart from the streams of weights and documents */
 
 typedef struct sampler {
+    ls_hardware hardware;
     ls_trainer trainer;
     int64_t window; /* rows of the context */
     int64_t n;      /* rows in use */
@@ -49,24 +53,56 @@ static bool asked_to_stop(void *context)
     return s->trainer.options.stop != NULL && atomic_load(s->trainer.options.stop);
 }
 
+/* Of the run one context; its logits, which the host draws from, where the host can read them. */
+static ls_run_config describe_context(const ls_run_config *config, int64_t window)
+{
+    ls_run_config context = *config; /* a view: nothing of it is released */
+
+    context.sequence_tokens = context.chunk = context.query_block = window;
+    context.sequences = context.accumulate = 1;
+    context.places[LS_CLASS_LOGITS] = 1 + LS_PLACE_HOST;
+    return context;
+}
+
+static ls_status open_instance(sampler *s, const ls_run_config *context)
+{
+    const ls_hardware *hardware = &s->hardware;
+    ls_choices *choices = &s->trainer.choices;
+    ls_plan_limits limits;
+
+    LS_TRY(ls_choices_make(context, s->trainer.model, hardware, false, choices));
+    choices->loss_rows = s->window; /* one tile: its last row is the one to draw from */
+    memcpy(limits.place_bytes, hardware->available_bytes, sizeof limits.place_bytes);
+    const ls_decoder_options decoder =
+        ls_choices_decoder(context, s->trainer.model, choices, false);
+    const ls_instance_options instance = {.compute_threads = choices->compute_threads,
+                                          .calls = {[LS_CALL_BATCH] = fill_context},
+                                          .stop = asked_to_stop,
+                                          .stop_context = s,
+                                          .open_device = hardware->open_device,
+                                          .placement = &choices->placement,
+                                          .limits = &limits,
+                                          .in_bytes_per_s = hardware->in_bytes_per_s,
+                                          .out_bytes_per_s = hardware->out_bytes_per_s,
+                                          .bind = hardware->host_node >= 0,
+                                          .host_node = hardware->host_node,
+                                          .nvme_path = hardware->nvme_path};
+    return ls_instance_open(&decoder, &instance, &s->trainer.instance);
+}
+
 static ls_status open_sampler(sampler *s, const ls_run_config *config, const ls_model_config *model,
                               const ls_job_options *options)
 {
-    const ls_instance_options instance = {.compute_threads = (int)config->compute_threads,
-                                          .calls = {[LS_CALL_BATCH] = fill_context},
-                                          .stop = asked_to_stop,
-                                          .stop_context = s};
+    LS_TRY(ls_hardware_open(config->hardware, true, &s->hardware));
+    if (!options->quiet) ls_run_warnings_print(config, model, &s->hardware);
     s->window = config->sequence_tokens < CONTEXT_TOKENS ? config->sequence_tokens : CONTEXT_TOKENS;
     s->trainer.config = config;
     s->trainer.model = model;
     s->trainer.options.stop = options->stop;
-    s->trainer.choices =
-        (ls_choices){.chunk = s->window, .query_block = s->window, .loss_rows = s->window};
-
-    ls_decoder_options decoder = ls_choices_decoder(config, model, &s->trainer.choices, false);
-    decoder.S = s->window;
-    decoder.sequences = decoder.accumulate = 1;
-    LS_TRY(ls_instance_open(&decoder, &instance, &s->trainer.instance));
+    const ls_run_config context = describe_context(config, s->window);
+    LS_TRY(open_instance(s, &context));
+    if (!options->quiet)
+        fprintf(stderr, "sampling on %s\n", ls_device_name(s->trainer.instance.device));
     ls_weights_rope_table(&s->trainer.instance, &model->rope_scaling, config->sequence_tokens);
     return LS_OK;
 }
@@ -131,5 +167,6 @@ ls_status ls_job_sample(const ls_run_config *config, const ls_model_config *mode
     if (status == LS_OK) status = ls_job_load(&s.trainer, request->checkpoint, options);
     if (status == LS_OK) status = generate(&s, request);
     ls_instance_close(&s.trainer.instance);
+    ls_hardware_close(&s.hardware);
     return status;
 }

@@ -24,8 +24,6 @@
 
 enum { TEXT_BYTES = 192, NO_SEGMENT = -1 };
 
-static const ls_lane_steps nothing = {{-1, -1, -1, -1, -1, -1}};
-
 /* What is over when each step starts, but for the step before on its own lane. */
 typedef struct clock_table {
     int32_t *of;           /* [n_steps] into clocks */
@@ -84,7 +82,7 @@ static ls_lane_steps read_clock(const order_check *c, int before, int64_t index,
 {
     const ls_step *step = &c->plan->steps[index];
     const clock_table *table = before == NO_SEGMENT ? &c->own : &c->across[before];
-    ls_lane_steps read = nothing;
+    ls_lane_steps read = ls_no_lane_steps;
 
     if (previous >= 0)
         read = table->clocks[table->of[previous]];
@@ -155,7 +153,7 @@ static bool order_segment(order_check *c, int before, int segment, race *found)
 {
     const int64_t first = c->plan->segment_first[segment];
     const clock_table *table = table_of(c, before);
-    ls_lane_steps last = nothing;
+    ls_lane_steps last = ls_no_lane_steps;
 
     for (int64_t s = first; s < first + c->plan->segment_steps[segment]; s++) {
         const ls_step *step = &c->plan->steps[s];

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ls_lane_steps nothing = {{-1, -1, -1, -1, -1, -1}};
-
 /* ---- atoms that need proof ----------------------------------------------------------------- */
 
 /* Which lanes touch the atoms of a span, and whether any of them writes. */
@@ -117,7 +115,8 @@ static void raise_steps(ls_lane_steps *to, const ls_lane_steps *other)
 static void forget_accesses(ls_conflicts *c)
 {
     const int64_t n = c->cross[c->atoms->n];
-    for (int64_t x = 0; x < n; x++) c->latest[x] = (ls_span_steps){nothing, nothing};
+    for (int64_t x = 0; x < n; x++)
+        c->latest[x] = (ls_span_steps){ls_no_lane_steps, ls_no_lane_steps};
 }
 
 static void note_accesses(ls_conflicts *c, int64_t index)
@@ -137,7 +136,7 @@ static void note_accesses(ls_conflicts *c, int64_t index)
 /* The latest accesses so far that conflict with the uses of a step. */
 static ls_lane_steps find_latest(const ls_conflicts *c, int64_t index)
 {
-    ls_lane_steps after = nothing;
+    ls_lane_steps after = ls_no_lane_steps;
 
     for (int64_t n = c->use_first[index]; n < c->use_first[index + 1]; n++) {
         const ls_cross_use *use = &c->uses[n];
@@ -161,7 +160,7 @@ static void find_in_segment(ls_conflicts *c, int segment)
     for (int32_t i = 0; i < c->atoms->n_spans; i++) {
         const ls_atom_range cross = cross_atoms(c, i);
         ls_span_steps *span = &c->spans[segment][i];
-        *span = (ls_span_steps){nothing, nothing};
+        *span = (ls_span_steps){ls_no_lane_steps, ls_no_lane_steps};
         for (int64_t x = cross.first; x < cross.end; x++) {
             raise_steps(&span->any, &c->latest[x].any);
             raise_steps(&span->write, &c->latest[x].write);

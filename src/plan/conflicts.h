@@ -10,12 +10,17 @@
 #ifndef LS_CONFLICTS_H
 #define LS_CONFLICTS_H
 
+#include <assert.h>
+
 #include "atoms.h"
 
 /* A step of each lane; -1: none. */
 typedef struct ls_lane_steps {
     int32_t step[LS_LANE_COUNT];
 } ls_lane_steps;
+
+static const ls_lane_steps ls_no_lane_steps = {{-1, -1, -1, -1, -1, -1, -1}};
+static_assert(LS_LANE_COUNT == 7, "and of the last lane none either");
 
 /* The latest steps of a segment that touch a span, and those that write into it. */
 typedef struct ls_span_steps {

@@ -269,6 +269,8 @@ void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan)
         miss(model, 0, "nvme",
              "bytes_per_s of the link to host memory is not known; add {from: nvme, to: host, "
              "bytes_per_s: {value: N, source: spec}} to the profile's links");
+    if (ls_plan_lanes(plan) > LS_LANE_COMM)
+        miss(model, 0, "comm", "profiles have no rate of a link between devices");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */

@@ -94,8 +94,8 @@ typedef struct ls_cost_model {
  */
 ls_cost_model ls_cost_model_make(const ls_topology *machine, bool has_device, ls_dtype dtype);
 
-/* Of a figure that only some plans need (the rate of the link from nvme): where this plan does and
- * it is not known, why_unknown names it. */
+/* Of a figure that only some plans need (the rate of the link from nvme, of one between devices):
+ * where this plan does and it is not known, why_unknown names it. */
 void ls_cost_model_fit(ls_cost_model *model, const ls_plan *plan);
 
 /* A step as far as its cost goes: no plan need hold it. */

@@ -20,6 +20,7 @@
 
 typedef struct lowering {
     const ls_ops *ops;
+    const ls_placement *placement;
     bool has_device, measures;
     bool serial_updates, single_slot;      /* of the placement */
     int8_t workspace_operand[LS_OP_COUNT]; /* -1: the op has none */
@@ -63,7 +64,7 @@ static ls_lane lane_of(const lowering *l, const ls_call *call)
     case LS_CALL_OP:
     case LS_CALL_KIND_COUNT: break;
     }
-    return ls_call_computes(call) ? LS_LANE_COMPUTE : LS_LANE_HOST;
+    return ls_call_computes(l->placement, call) ? LS_LANE_COMPUTE : LS_LANE_HOST;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -328,6 +329,7 @@ static ls_status lower(lowering *l, const ls_tape *tape, const ls_placement *pla
 
     ls_placement_host(&host);
     if (placement == NULL) placement = &host;
+    l->placement = placement;
     l->has_device = placement->has_device;
     l->serial_updates = placement->serial_updates;
     l->single_slot =

@@ -8,8 +8,8 @@
 
 const char *ls_lane_name(ls_lane lane)
 {
-    static const char *const names[LS_LANE_COUNT] = {"compute", "copy_in", "copy_out",
-                                                     "host",    "disk_in", "disk_out"};
+    static const char *const names[LS_LANE_COUNT] = {"compute", "copy_in",  "copy_out", "host",
+                                                     "disk_in", "disk_out", "comm"};
     assert((unsigned)lane < LS_LANE_COUNT);
     return names[lane];
 }
@@ -25,6 +25,14 @@ void ls_plan_free(ls_plan *plan)
     free(plan->waits);
     free(plan->carries);
     memset(plan, 0, sizeof *plan);
+}
+
+int ls_plan_lanes(const ls_plan *plan)
+{
+    static_assert(LS_LANE_COMM == LS_LANE_COUNT - 1, "the lane that may be left out is the last");
+    for (int64_t i = 0; i < plan->n_steps; i++)
+        if (plan->steps[i].lane == LS_LANE_COMM) return LS_LANE_COUNT;
+    return LS_LANE_COMM;
 }
 
 uint64_t ls_plan_place_bytes(const ls_plan *plan, ls_place_kind place)

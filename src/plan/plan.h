@@ -33,6 +33,7 @@ typedef enum ls_lane {
     LS_LANE_HOST,
     LS_LANE_DISK_IN,
     LS_LANE_DISK_OUT,
+    LS_LANE_COMM, /* collectives between devices; no tape has any yet */
     LS_LANE_COUNT
 } ls_lane;
 
@@ -122,7 +123,8 @@ static inline int64_t ls_wait_carry(int64_t wait_or_carry)
  *   plan       [out] release with ls_plan_free()
  *
  * Tensors that have a source are copies the plan keeps fresh: whoever fills the source outside the
- * plan fills them too.
+ * plan fills them too.  Of those that are updated where they compute (place.h: device_layers) the
+ * source is the one that lags: it holds the state when it is saved.
  * Returns LS_OK, LS_ERR_NO_MEMORY (for the plan itself), LS_ERR_INVALID (sizes overflow).
  */
 ls_status ls_plan_lower(const ls_tape *tape, const ls_placement *placement, const ls_ops *ops,
@@ -176,6 +178,10 @@ uint64_t ls_plan_role_bytes(const ls_plan *plan, ls_place_kind place, ls_role ro
  * less what they cover.  LS_ERR_NO_MEMORY.
  */
 ls_status ls_plan_shared_bytes(const ls_plan *plan, ls_place_kind place, uint64_t *bytes);
+
+/* How many lanes, from the first on, tables and records list: all but comm, and comm if the plan
+ * has a step on it. */
+int ls_plan_lanes(const ls_plan *plan);
 
 /* The segment a step belongs to. */
 ls_segment_kind ls_plan_segment_of(const ls_plan *plan, int64_t step);

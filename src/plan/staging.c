@@ -1,5 +1,4 @@
 /* staging.c - places of tensors; the calls of a tape with the copies that these need. */
-#define _GNU_SOURCE /* NOLINT: the libc's name; for qsort_r */
 #include "staging.h"
 
 #include <assert.h>
@@ -26,6 +25,8 @@ typedef struct staging {
     ls_staged *out;
     bool *staged;    /* [n_tensors] goes through slots */
     int32_t *mirror; /* [n_tensors] its resident copy, -1: none */
+    bool *updated;   /* [n_tensors] in its copy, which the tensor itself is then behind of */
+    bool committed;  /* the call at work is part of an update */
     ls_visits visits;
     slot_queue *queues;      /* [n_pools] */
     ls_visit_list *list;     /* of the segment at work */
@@ -43,6 +44,14 @@ static_assert((int)LS_ROLE_COUNT == (int)LS_CLASS_COUNT && (int)LS_ROLE_X == (in
               "roles and classes are one list");
 
 /* ---- where tensors live -------------------------------------------------------------------- */
+
+/* Of the layers that are updated where they compute. */
+static bool is_kept(const staging *s, const ls_tensor *t)
+{
+    return t->param >= 0 && ls_placement_updates(s->placement, t->layer) &&
+           (t->role == LS_ROLE_WEIGHTS || t->role == LS_ROLE_LO || t->role == LS_ROLE_M ||
+            t->role == LS_ROLE_V);
+}
 
 /* A tensor in device memory for rows of another. */
 static ls_status add_stand_in(staging *s, const ls_view *original, const char *suffix,
@@ -67,14 +76,18 @@ static ls_status add_stand_in(staging *s, const ls_view *original, const char *s
     return LS_OK;
 }
 
-/* Who touches each tensor: the compute lane, others. */
+/* Who touches each tensor: the compute lane, others; and what the former updates. */
 static void find_users(const staging *s, bool *computes, bool *others)
 {
     for (int64_t c = 0; c < s->tape->n_calls; c++) {
         const ls_call *call = &s->tape->calls[c];
-        bool *users = ls_call_computes(call) ? computes : others;
-        for (int32_t i = 0; i < call->n_operands; i++)
-            if (call->operands[i].tensor >= 0) users[call->operands[i].tensor] = true;
+        const bool is_ours = ls_call_computes(s->placement, call);
+        for (int32_t i = 0; i < call->n_operands; i++) {
+            const int32_t t = call->operands[i].tensor;
+            if (t < 0) continue;
+            (is_ours ? computes : others)[t] = true;
+            if (is_ours && (call->access[i] & LS_ACCESS_WRITE)) s->updated[t] = true;
+        }
     }
 }
 
@@ -98,12 +111,12 @@ static ls_status place_tensor(staging *s, int32_t t, bool computes, bool others)
     *where = (ls_staged_tensor){rest, -1, -1, computes};
     if (!s->placement->has_device || !computes) return LS_OK;
     if (rule->place == LS_PLACE_HBM && is_scratch) where->place = LS_PLACE_HBM;
-    if (rule->place == LS_PLACE_HBM || rule->mode == LS_MODE_DIRECT) return LS_OK;
-    if (rule->mode == LS_MODE_RESIDENT) {
+    if (is_kept(s, tensor) || rule->mode == LS_MODE_RESIDENT) {
         const ls_staged_tensor copy = {LS_PLACE_HBM, -1, t, true};
         const ls_view whole = ls_view_whole(s->tape, t);
         return add_stand_in(s, &whole, "@hbm", true, &copy, &s->mirror[t]);
     }
+    if (rule->place == LS_PLACE_HBM || rule->mode == LS_MODE_DIRECT) return LS_OK;
     if (is_scratch && tensor->layer < 0 && /* shared by all layers: what is at work */
         !(s->placement->tiled[tensor->role] && tensor->tile_rows > 0))
         where->place = LS_PLACE_HBM;
@@ -144,7 +157,7 @@ static void add_copy(staging *s, ls_view to, ls_view from, const ls_call *like, 
                     .phase = like->phase,
                     .layer = layer,
                     .chunk = -1,
-                    .commit = like->commit,
+                    .commit = s->committed,
                     .n_operands = 2,
                     .operands = {to, from},
                     .access = {LS_ACCESS_WRITE, LS_ACCESS_READ}};
@@ -281,7 +294,7 @@ static void add_substituted(staging *s, int64_t index)
 
     for (int32_t i = 0; i < call.n_operands; i++) {
         ls_view *view = &call.operands[i];
-        if (view->tensor < 0 || !ls_call_computes(&call)) continue;
+        if (view->tensor < 0 || !ls_call_computes(s->placement, &call)) continue;
         if (s->mirror[view->tensor] >= 0) {
             view->tensor = s->mirror[view->tensor];
         } else if (ls_visits_want(&s->visits, original, i)) {
@@ -295,10 +308,22 @@ static void add_substituted(staging *s, int64_t index)
     add_call(s, &call);
 }
 
+/* Who else reads what is updated in device memory finds it in its own place. */
+static void refresh_originals(staging *s, const ls_call *call)
+{
+    if (ls_call_computes(s->placement, call)) return;
+    for (int32_t i = 0; i < call->n_operands; i++) {
+        const int32_t t = call->operands[i].tensor;
+        if (t >= 0 && s->mirror[t] >= 0 && s->updated[t] && (call->access[i] & LS_ACCESS_READ))
+            add_copy(s, ls_view_whole(s->tape, t), ls_view_whole(&s->out->tape, s->mirror[t]), call,
+                     call->layer);
+    }
+}
+
 /* A resident weight that the host has changed. */
 static void refresh_mirrors(staging *s, const ls_call *call)
 {
-    if (ls_call_computes(call)) return;
+    if (ls_call_computes(s->placement, call)) return;
     for (int32_t i = 0; i < call->n_operands; i++) {
         const int32_t t = call->operands[i].tensor;
         if (t >= 0 && s->mirror[t] >= 0 && (call->access[i] & LS_ACCESS_WRITE))
@@ -308,33 +333,6 @@ static void refresh_mirrors(staging *s, const ls_call *call)
 }
 
 /* ---- segments ------------------------------------------------------------------------------ */
-
-static int compare_by_last(const void *a, const void *b, void *context)
-{
-    const ls_visit *visits = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    if (visits[i].last != visits[j].last) return visits[i].last < visits[j].last ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
-static int compare_by_last_write(const void *a, const void *b, void *context)
-{
-    const ls_visit *visits = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const int64_t x = visits[i].last_write, y = visits[j].last_write;
-    if (x != y) return x < y ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
-
-static int compare_by_pool(const void *a, const void *b, void *context)
-{
-    const staging *s = context;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const ls_visit_pool *p = ls_visits_pool(&s->visits, s->list->visits[i].unit);
-    const ls_visit_pool *q = ls_visits_pool(&s->visits, s->list->visits[j].unit);
-    if (p != q) return p < q ? -1 : 1;
-    return i < j ? -1 : i > j;
-}
 
 static ls_status sort_visits(staging *s)
 {
@@ -349,10 +347,7 @@ static ls_status sort_visits(staging *s)
     if (order == NULL || leaving == NULL || written == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "%zu visits", n);
 
-    for (int32_t i = 0; i < list->n; i++) order[i] = leaving[i] = written[i] = i;
-    qsort_r(order, n, sizeof *order, compare_by_pool, s);
-    qsort_r(leaving, n, sizeof *leaving, compare_by_last, list->visits);
-    qsort_r(written, n, sizeof *written, compare_by_last_write, list->visits);
+    ls_visits_sort(&s->visits, list, order, leaving, written);
     int64_t at = 0;
     for (int32_t p = 0; p < s->visits.n_pools; p++) {
         slot_queue *queue = &s->queues[p];
@@ -380,8 +375,10 @@ static ls_status stage_segment(staging *s, ls_segment_kind segment)
     memcpy(s->now, s->list->first, (size_t)s->visits.n_units * sizeof *s->now);
     s->segment = segment;
     for (int64_t c = first; c < end && s->status == LS_OK; c++) {
-        if (ls_call_computes(&s->tape->calls[c])) enter(s, c);
+        s->committed = s->tape->calls[c].commit;
+        if (ls_call_computes(s->placement, &s->tape->calls[c])) enter(s, c);
         LS_TRY(s->status); /* who could not enter has no slot */
+        refresh_originals(s, &s->tape->calls[c]);
         add_substituted(s, c);
         refresh_mirrors(s, &s->tape->calls[c]);
         copy_out(s, c, &n_out);
@@ -414,8 +411,9 @@ static ls_status copy_tensors(staging *s)
 
     s->staged = calloc(n + 1, sizeof *s->staged);
     s->mirror = malloc((n + 1) * sizeof *s->mirror);
+    s->updated = calloc(n + 1, sizeof *s->updated);
     s->out->tensors = malloc((n + 1) * sizeof *s->out->tensors);
-    if (s->staged == NULL || s->mirror == NULL || s->out->tensors == NULL)
+    if (s->staged == NULL || s->mirror == NULL || s->updated == NULL || s->out->tensors == NULL)
         return LS_FAIL(LS_ERR_NO_MEMORY, "staging of %zu tensors", n);
     for (int32_t t = 0, same; t < s->tape->n_tensors; t++) {
         s->mirror[t] = -1;
@@ -476,6 +474,7 @@ ls_status ls_stage(const ls_tape *tape, const ls_placement *placement, ls_stage_
     ls_visits_close(&s.visits);
     free(s.staged);
     free(s.mirror);
+    free(s.updated);
     free(s.queues);
     free(s.now);
     free(s.order);

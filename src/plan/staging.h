@@ -7,8 +7,9 @@
  * the slots of their pool in the order in which they are wanted, the one given up longest ago
  * first, as early as one is free; every segment starts anew.
  *
- * A visit that only reads is never copied out, nor one whose result nobody reads later in the
- * segment; one that writes everything is never copied in.
+ * What the compute lane updates in its resident copy goes back to the original right before another
+ * lane reads it.  A visit that only reads is never copied out, nor one whose result nobody reads
+ * later in the segment; one that writes everything is never copied in.
  *
  * Layer: plan, private.
  */

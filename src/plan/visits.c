@@ -1,4 +1,5 @@
 /* visits.c - units, and the slots that their visits to device memory take. */
+#define _GNU_SOURCE /* NOLINT: the libc's name; for qsort_r */
 #include "visits.h"
 
 #include <assert.h>
@@ -81,7 +82,7 @@ static void count_tiles_wanted(ls_visits *v)
 {
     for (int64_t c = 0; c < v->tape->n_calls; c++) {
         const ls_call *call = &v->tape->calls[c];
-        if (!ls_call_computes(call)) continue;
+        if (!ls_call_computes(v->placement, call)) continue;
         for (int32_t i = 0; i < call->n_operands; i++) {
             if (!ls_visits_want(v, call, i)) continue;
             ls_visit_pool *pool = &v->pools[v->pool_of[call->operands[i].tensor]];
@@ -110,8 +111,10 @@ static ls_status open_pools(ls_visits *v)
     if (v->pools == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "pools of slots");
     for (int32_t t = 0; t < v->tape->n_tensors; t++) {
         const ls_tensor *tensor = &v->tape->tensors[t];
+        const int64_t first =
+            tensor->role == LS_ROLE_WEIGHTS ? v->placement->device_layers : 0; /* that is staged */
         v->pool_of[t] = v->staged[t] ? find_pool(v, t) : -1;
-        if (v->staged[t] && tensor->layer == 0 && tensor->param >= 0)
+        if (v->staged[t] && tensor->layer == first && tensor->param >= 0)
             v->pools[v->pool_of[t]].per_layer++;
         if (v->staged[t] && tensor->role == LS_ROLE_GRAD && tensor->param < 0)
             v->pools[v->pool_of[t]].arrivals++;
@@ -161,6 +164,52 @@ static ls_status count_slots(ls_visits *v, const ls_visit_list *list)
     }
     free(ends);
     return LS_OK;
+}
+
+/* ---- orders -------------------------------------------------------------------------------- */
+
+typedef struct sorting {
+    const ls_visits *visits;
+    const ls_visit_list *list;
+} sorting;
+
+static int compare_by_last(const void *a, const void *b, void *context)
+{
+    const ls_visit *visits = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (visits[i].last != visits[j].last) return visits[i].last < visits[j].last ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static int compare_by_last_write(const void *a, const void *b, void *context)
+{
+    const ls_visit *visits = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const int64_t x = visits[i].last_write, y = visits[j].last_write;
+    if (x != y) return x < y ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static int compare_by_pool(const void *a, const void *b, void *context)
+{
+    const sorting *s = context;
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const ls_visit_pool *p = ls_visits_pool(s->visits, s->list->visits[i].unit);
+    const ls_visit_pool *q = ls_visits_pool(s->visits, s->list->visits[j].unit);
+    if (p != q) return p < q ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+void ls_visits_sort(const ls_visits *visits, const ls_visit_list *list, int32_t *by_pool,
+                    int32_t *by_last, int32_t *by_last_write)
+{
+    const size_t n = (size_t)list->n;
+    sorting s = {visits, list};
+
+    for (int32_t i = 0; i < list->n; i++) by_pool[i] = by_last[i] = by_last_write[i] = i;
+    qsort_r(by_pool, n, sizeof *by_pool, compare_by_pool, &s);
+    qsort_r(by_last, n, sizeof *by_last, compare_by_last, list->visits);
+    qsort_r(by_last_write, n, sizeof *by_last_write, compare_by_last_write, list->visits);
 }
 
 /* ---- open, close --------------------------------------------------------------------------- */

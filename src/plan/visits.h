@@ -68,11 +68,13 @@ typedef struct ls_visits {
     ls_visit_list lists[LS_SEGMENT_COUNT];
 } ls_visits;
 
-/* Whether the compute lane runs a call: gradients are the host's from their arrival on. */
-static inline bool ls_call_computes(const ls_call *call)
+/* Whether the compute lane runs a call: gradients are the host's from their arrival on, and so are
+ * updates but for those of the layers that keep their states where they compute. */
+static inline bool ls_call_computes(const ls_placement *placement, const ls_call *call)
 {
-    return call->kind == LS_CALL_OP && call->phase != LS_PHASE_NORM &&
-           call->phase != LS_PHASE_UPDATE && call->op != LS_OP_add_sumsq;
+    if (call->kind != LS_CALL_OP || call->op == LS_OP_add_sumsq) return false;
+    if (call->op == LS_OP_adamw && ls_placement_updates(placement, call->layer)) return true;
+    return call->phase != LS_PHASE_NORM && call->phase != LS_PHASE_UPDATE;
 }
 
 /*
@@ -88,6 +90,11 @@ void ls_visits_close(ls_visits *visits);
 
 /* For ls_visits_open(): list the visits of a segment (visits_list.c). */
 ls_status ls_visits_list(const ls_visits *visits, ls_segment_kind segment, ls_visit_list *list);
+
+/* The visits of a list in three orders: by pool, then first call; by last call; by last write.
+ * Each is [list->n] out. */
+void ls_visits_sort(const ls_visits *visits, const ls_visit_list *list, int32_t *by_pool,
+                    int32_t *by_last, int32_t *by_last_write);
 
 /* Whether an operand of a call of the compute lane goes through a slot.  Rows of an embedding are
  * looked up where they lie. */

@@ -50,7 +50,7 @@ static ls_status list_uses(listing *l, int64_t first, int64_t end)
 {
     for (int64_t c = first; c < end; c++) {
         const ls_call *call = &l->v->tape->calls[c];
-        if (!ls_call_computes(call)) continue;
+        if (!ls_call_computes(l->v->placement, call)) continue;
         for (int32_t i = 0; i < call->n_operands; i++) {
             if (!ls_visits_want(l->v, call, i)) continue;
             const use wanted = {c, 0, ls_visits_unit(l->v, &call->operands[i]), i};
@@ -244,7 +244,7 @@ static ls_status visit_call(listing *l, int64_t index, int32_t pass)
     const ls_call *call = &l->v->tape->calls[index];
     const int64_t first = l->next_use;
 
-    if (!ls_call_computes(call)) {
+    if (!ls_call_computes(l->v->placement, call)) {
         end_visits(l, index);
         return LS_OK;
     }
