@@ -94,7 +94,7 @@ static ls_status open_sampler(sampler *s, const ls_run_config *config, const ls_
                               const ls_job_options *options)
 {
     LS_TRY(ls_hardware_open(config->hardware, true, &s->hardware));
-    if (!options->quiet) ls_run_warnings_print(config, model, &s->hardware);
+    if (!options->quiet) ls_run_warnings_print(config, &s->hardware);
     s->window = config->sequence_tokens < CONTEXT_TOKENS ? config->sequence_tokens : CONTEXT_TOKENS;
     s->trainer.config = config;
     s->trainer.model = model;
