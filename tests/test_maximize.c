@@ -14,8 +14,10 @@
 
 #ifdef LS_SANITIZED
 #define TRIED_EVERY 8
+#define HELD_TRIED  1 /* policies that hold layers */
 #else
 #define TRIED_EVERY 1
+#define HELD_TRIED  2
 #endif
 
 static void put_machine(const char *file, const char *hbm, const char *host)
@@ -247,7 +249,7 @@ static void test_holds_no_more_than_needed(void **state)
         if (held == 0) continue;
         n_held++;
         assert_true(held < LAYERS);
-        assert_holds_no_more("deep-machine.yaml", longest);
+        if (n_held <= HELD_TRIED) assert_holds_no_more("deep-machine.yaml", longest);
     }
     cJSON_Delete(json);
     model = "model=model.yaml";
