@@ -1,8 +1,8 @@
 /*
  * test_report.c - runs made up from measured noise: the noise band tells a slowdown from a repeat;
- * tables, pages and data sets of complete, killed and empty runs; data sets that were damaged.
+ * tables, pages and data sets of runs; data sets that were damaged.
  */
-#include "io_test.h"
+#include "report_test.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -11,29 +11,7 @@
 #include "chart.h"
 #include "crc32c.h"
 #include "meter.h"
-#include "report.h"
 #include "statistics.h"
-#include "step_seconds.h"
-
-enum { N_MEASURED = sizeof step_seconds / sizeof step_seconds[0], N_STEPS = 800, BLOCK = 8 };
-
-/* splitmix64 */
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % below;
-}
-
-/* Step times of a run: stretches of measured ones, so that neighbours are as alike as they were. */
-static void draw_steps(uint64_t seed, double factor, double seconds[N_STEPS])
-{
-    for (int i = 0; i < N_STEPS; i += BLOCK) {
-        const uint64_t from = draw(&seed, N_MEASURED - BLOCK);
-        for (int k = 0; k < BLOCK; k++) seconds[i + k] = factor * step_seconds[from + (uint64_t)k];
-    }
-}
 
 static ls_comparison compare_draws(uint64_t seed, double factor)
 {
@@ -92,97 +70,6 @@ static void test_warm_up_is_left_out(void **state)
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 
-static const char run_json[] =
-    "{\"schema\":1,\"version\":\"0.1.0\",\"started\":\"2026-01-02T03:04:05Z\",\"hardware\":\"cpu\","
-    "\"machine\":{\"cpu\":\"A <fast> CPU, \\\"really\\\"\",\"cores\":72,\"memory_bytes\":5e11},"
-    "\"model\":{\"parameters\":1000,\"config\":{\"model_type\":\"llama\"}},"
-    "\"config\":{\"precision\":\"bf16\"},\"link\":{\"copy_in_bytes_per_s\":5e10},"
-    "\"missing\":{\"energy_j.gpu\":\"no driver & no <card>\"},"
-    "\"power\":{\"samples_hz\":10,\"sensors\":["
-    "{\"id\":\"rapl.package-0\",\"kind\":\"energy\",\"rail\":\"cpu\",\"method\":\"counter\","
-    "\"unit\":\"uJ\",\"scale\":1e-6,\"contains\":\"cores, caches\",\"source\":\"/sys/x\"},"
-    "{\"id\":\"grace.module-0\",\"kind\":\"power\",\"rail\":\"module\",\"method\":\"meter\","
-    "\"unit\":\"uW\",\"scale\":1e-6,\"window_s\":0.05,\"contains\":\"all\",\"source\":\"/sys/y\"},"
-    "{\"id\":\"process.resident\",\"kind\":\"state\",\"rail\":\"none\",\"unit\":\"B\",\"scale\":1}"
-    "]}}";
-
-static void put_step(FILE *f, int step, double seconds, double watts)
-{
-    fprintf(f,
-            "{\"step\":%d,\"attempt\":1,\"tokens\":1024,\"tokens_total\":%d,\"pairs\":5e5,"
-            "\"loss\":%g,\"grad_norm\":1.5,\"skipped\":false,\"lr\":0.001,\"step_s\":%.6g,"
-            "\"tokens_per_s\":%.6g,\"mfu_causal\":null,\"lane_busy_s\":{\"compute\":%.6g,"
-            "\"copy_in\":%.6g,\"host\":0.01},\"bytes\":{\"copy_in\":%.6g},\"peak_bytes\":{\"hbm\":"
-            "null,\"host\":5e9},"
-            "\"flops_model\":2e9,\"energy_j\":{\"gpu\":null,\"module\":%.6g},"
-            "\"energy_phase_j\":{\"module\":{\"forward\":%.6g}},\"phase_s\":{\"forward\":%.6g},"
-            "\"loss_by_position\":[[0,1,5],[1,2,4.5],[2,4,4]]}\n",
-            step, 1024 * step, 6.0 / step + 2.0, seconds, 1024 / seconds, 0.9 * seconds,
-            0.1 * seconds, 4e9 * seconds, watts * seconds, 0.4 * watts * seconds, 0.4 * seconds);
-}
-
-static void put_power(const char *folder)
-{
-    char path[600];
-
-    snprintf(path, sizeof path, "%s/power.csv", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fprintf(f, "attempt,time_ns,step,phase,read_us,rapl.package-0.uJ,grace.module-0.uW,"
-               "process.resident.B\n");
-    for (int i = 0; i < 6000; i++) /* 200 W, and 500 W */
-        fprintf(f, "1,%lld,%d,%s,30,%lld,500000000,5000000\n", 1000000000LL + 100000000LL * i,
-                1 + i / 10, i / 300 % 2 == 0 ? "forward" : "backward", 20000000LL * i);
-    fclose(f);
-}
-
-/* A run of n steps, as slow as factor says; its folder. */
-static const char *make_run(const char *name, int n, double factor)
-{
-    static char folders[8][512];
-    static int used;
-    char path[600];
-    double seconds[N_STEPS];
-    char *folder = folders[used++ % 8];
-
-    snprintf(folder, sizeof folders[0], "%s", at(name));
-    assert_int_equal(mkdir(folder, 0777), 0);
-    snprintf(path, sizeof path, "%s/record.jsonl", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    draw_steps(factor > 1.0 ? 5 : 6, factor, seconds);
-    for (int i = 0; i < n; i++) put_step(f, i + 1, seconds[i], 400.0);
-    fprintf(f,
-            "{\"step\":%d,\"attempt\":1,\"eval_loss\":2.5,\"eval_tokens\":99,\"eval_s\":1,"
-            "\"eval_loss_by_position\":[[0,1,4],[1,2,3],[2,4,2.5]]}\n",
-            n);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/run.json", folder);
-    put_file(path, run_json, sizeof run_json - 1);
-    put_power(folder);
-    return folder;
-}
-
-static char printed[65536];
-
-static ls_status report(const char *const *runs, int n_runs, const char *out,
-                        const char *export_dir)
-{
-    const ls_report_options options = {
-        .runs = runs, .n_runs = n_runs, .out = out, .export_dir = export_dir, .version = "0.1.0"};
-    FILE *f = fmemopen(printed, sizeof printed, "w");
-
-    assert_non_null(f);
-    const ls_status status = ls_report(&options, f);
-    fclose(f);
-    return status;
-}
-
-static void assert_has(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL) fail_msg("no '%s' in:\n%.3000s", part, text);
-}
-
 static void test_table(void **state)
 {
     (void)state;
@@ -198,17 +85,6 @@ static void test_table(void **state)
     assert_has(printed,
                "  of the link's                       0.8"); /* 50 GB/s, the profile says */
     assert_null(strstr(printed, "copies out"));
-}
-
-static char *read_text(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 22);
-
-    assert_true(f != NULL && text != NULL);
-    assert_true(fread(text, 1, (1 << 22) - 1, f) > 0);
-    fclose(f);
-    return text;
 }
 
 /* Tags are closed in the order in which they were opened. */
@@ -295,70 +171,7 @@ static void test_samples(void **state)
     free(set);
 }
 
-/* A run that is killed while it writes a line is a run all the same; one that was damaged is not.
- */
-static void test_torn_and_damaged(void **state)
-{
-    char path[600];
-
-    (void)state;
-    const char *const runs[] = {make_run("torn", 30, 1.0)};
-    snprintf(path, sizeof path, "%s/record.jsonl", runs[0]);
-    FILE *f = fopen(path, "a");
-    fputs("{\"step\":31,\"att", f);
-    fclose(f);
-    assert_int_equal(report(runs, 1, NULL, NULL), LS_OK);
-    assert_has(printed, "torn");
-    f = fopen(path, "a");
-    fputs("\n{\"step\":32,\"loss\":1}\n", f);
-    fclose(f);
-    assert_int_equal(report(runs, 1, NULL, NULL), LS_ERR_CORRUPT);
-    assert_has(ls_error(), "record.jsonl:32:");
-    const char *const nowhere[] = {at("nowhere")};
-    assert_int_equal(report(nowhere, 1, NULL, NULL), LS_ERR_IO);
-    assert_has(ls_error(), "give a run directory");
-}
-
-/* Numbers that no program wrote are no counts. */
-static void test_absurd_numbers(void **state)
-{
-    char path[600];
-
-    (void)state;
-    const char *const runs[] = {make_run("absurd", 30, 1.0)};
-    snprintf(path, sizeof path, "%s/record.jsonl", runs[0]);
-    FILE *f = fopen(path, "a");
-    fputs("{\"step\":1e300,\"attempt\":-1e300,\"tokens\":1e300,\"step_s\":1e-300}\n", f);
-    fclose(f);
-    const ls_status status = report(runs, 1, NULL, NULL); /* told or left out, never undefined */
-    assert_true(status == LS_OK || status == LS_ERR_CORRUPT);
-}
-
-/* Of a run without run.json and power.csv there is still its record. */
-static void test_record_alone(void **state)
-{
-    char path[600];
-
-    (void)state;
-    const char *const runs[] = {make_run("alone", 30, 1.0)};
-    snprintf(path, sizeof path, "%s/run.json", runs[0]);
-    assert_int_equal(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/power.csv", runs[0]);
-    assert_int_equal(unlink(path), 0);
-    char *out = strdup(at("alone-out"));
-    assert_int_equal(report(runs, 1, out, out), LS_OK);
-    free(out);
-}
-
 /* ---- data sets ----------------------------------------------------------------------------- */
-
-static ls_status validate(const char *directory)
-{
-    FILE *f = fmemopen(printed, sizeof printed, "w");
-    const ls_status status = ls_report_validate(directory, f);
-    fclose(f);
-    return status;
-}
 
 /* Replace the first `from` behind the n-th line of a table. */
 static void damage(const char *path, int line, const char *from, const char *to)
@@ -577,9 +390,6 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_torn_and_damaged),
-        cmocka_unit_test(test_absurd_numbers),
-        cmocka_unit_test(test_record_alone),
         cmocka_unit_test(test_data_set),
         cmocka_unit_test(test_tensorboard),
     };

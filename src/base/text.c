@@ -297,6 +297,28 @@ const char *ls_text_quote(char *buffer, size_t size, const char *text)
     return buffer;
 }
 
+static bool begins_letter(char c)
+{
+    return ((unsigned char)c & 0xc0u) != 0x80u;
+}
+
+size_t ls_text_cut(const char *text, size_t letters)
+{
+    size_t at = 0;
+
+    for (; text[at] != '\0'; at++)
+        if (begins_letter(text[at]) && letters-- == 0) break;
+    return at;
+}
+
+size_t ls_text_letters(const char *text, size_t bytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++) n += begins_letter(text[i]);
+    return n;
+}
+
 const char *ls_text_join(char *buffer, size_t size, const char *const *words, size_t n_words)
 {
     size_t at = 0;

@@ -37,6 +37,11 @@ const char *ls_text_short_count(char *buffer, size_t size, int64_t count); /* "5
  * at a character boundary. */
 const char *ls_text_quote(char *buffer, size_t size, const char *text);
 
+/* Bytes of the first `letters` characters of UTF-8, or of all of them; and characters of so many
+ * bytes. */
+size_t ls_text_cut(const char *text, size_t letters);
+size_t ls_text_letters(const char *text, size_t bytes);
+
 /* "a, b, c", cut with "..." before the first word that does not fit. */
 const char *ls_text_join(char *buffer, size_t size, const char *const *words, size_t n_words);
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "text.h"
+
 #define WIDTH    460.0
 #define HEIGHT   270.0
 #define LEFT     60.0
@@ -115,6 +117,12 @@ static double place(const axis *a, double value)
     return a->pixel_from + (value - a->from) / (a->to - a->from) * (a->pixel_to - a->pixel_from);
 }
 
+/* Sums and differences of numbers beyond are no numbers any more, and no run has them. */
+static bool is_drawable(double x, double y)
+{
+    return fabs(x) < 1e100 && fabs(y) < 1e100;
+}
+
 static void find_range(const ls_chart *c, double x[2], double y[2])
 {
     x[0] = y[0] = (double)INFINITY;
@@ -122,7 +130,7 @@ static void find_range(const ls_chart *c, double x[2], double y[2])
     for (int s = 0; s < c->n_series; s++)
         for (int64_t i = 0; i < c->series[s].n; i++) {
             const double at = as_x(c, c->series[s].x[i]), value = c->series[s].y[i];
-            if (!isfinite(at) || !isfinite(value)) continue;
+            if (!is_drawable(at, value)) continue;
             x[0] = fmin(x[0], at);
             x[1] = fmax(x[1], at);
             y[0] = fmin(y[0], value);
@@ -211,7 +219,7 @@ static void write_line(FILE *f, const ls_chart *c, const ls_chart_series *s, con
         int n = 0;
         for (int64_t k = i; k < i + stride && k < s->n; k++) {
             const double at = as_x(c, s->x[k]);
-            if (!isfinite(at) || !isfinite(s->y[k])) continue;
+            if (!is_drawable(at, s->y[k])) continue;
             sum_x += at;
             sum_y += s->y[k];
             n++;
@@ -228,8 +236,7 @@ static void write_line(FILE *f, const ls_chart *c, const ls_chart_series *s, con
 static bool has_one_value(const ls_chart *c, const ls_chart_series *s)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < s->n && n < 2; i++)
-        n += isfinite(as_x(c, s->x[i])) && isfinite(s->y[i]);
+    for (int64_t i = 0; i < s->n && n < 2; i++) n += is_drawable(as_x(c, s->x[i]), s->y[i]);
     return n == 1;
 }
 
@@ -240,7 +247,7 @@ static void write_points(FILE *f, const ls_chart *c, const ls_chart_series *s, c
 
     for (int64_t i = 0; i < s->n && i < POINTS; i++) {
         const double at = as_x(c, s->x[i]);
-        if (!isfinite(at) || !isfinite(s->y[i])) continue;
+        if (!is_drawable(at, s->y[i])) continue;
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" style=\"fill:var(--c%d)\"><title>",
                 place(x, at), place(y, s->y[i]), s->color % LS_CHART_COLORS);
         ls_chart_write_text(f, s->name);
@@ -279,9 +286,9 @@ static legend_row make_row(int n, int letters, bool band)
 
 static void write_key(FILE *f, legend_row *row, const char *name, int color)
 {
-    char cut[96];
+    char cut[4 * 96]; /* of at most 95 characters */
 
-    snprintf(cut, sizeof cut, "%.*s", row->letters_max, name);
+    snprintf(cut, sizeof cut, "%.*s", (int)ls_text_cut(name, (size_t)row->letters_max), name);
     fprintf(f,
             "<rect x=\"%.1f\" y=\"%g\" width=\"10\" height=\"%d\" style=\"fill:var(--c%d)%s\"/>"
             "<text x=\"%.1f\" y=\"%g\" style=\"font-size:%.1fpx\">",
@@ -292,7 +299,7 @@ static void write_key(FILE *f, legend_row *row, const char *name, int color)
     fputs("<title>", f);
     ls_chart_write_text(f, name);
     fputs("</title></text>\n", f);
-    row->x += KEY_MARK + KEY_SPACE + row->letter * (double)strlen(cut);
+    row->x += KEY_MARK + KEY_SPACE + row->letter * (double)ls_text_letters(cut, strlen(cut));
 }
 
 static void write_legend(FILE *f, const ls_chart *c)

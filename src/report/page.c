@@ -195,7 +195,7 @@ static void put_sensors(ls_page *p, int run)
     cJSON_ArrayForEach(note, ls_json_find_path(run_json, "missing"))
     {
         fputs("<li><code>", p->file);
-        ls_chart_write_text(p->file, note->string);
+        ls_chart_write_text(p->file, note->string != NULL ? note->string : "");
         fputs("</code>: ", p->file);
         ls_chart_write_text(p->file, cJSON_IsString(note) ? note->valuestring : "");
         fputs("</li>\n", p->file);

@@ -1,4 +1,5 @@
 /* run_data.c - record.jsonl and run.json; power.csv is in run_samples.c. */
+#define _XOPEN_SOURCE 700 /* NOLINT: the libc's name; for realpath */
 #include "run_data.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "json.h"
 #include "run_samples.h"
@@ -23,6 +25,13 @@ static double number(const cJSON *object, const char *path)
     if (cJSON_IsNumber(item)) return item->valuedouble;
     if (cJSON_IsString(item) && strcmp(item->valuestring, "Infinity") == 0) return (double)INFINITY;
     return (double)NAN;
+}
+
+/* A number that none can be below 0; NAN too where one is. */
+static double amount(const cJSON *object, const char *path)
+{
+    const double value = number(object, path);
+    return value >= 0.0 ? value : (double)NAN;
 }
 
 /* A count; -1 where there is none, or one that no program wrote. */
@@ -73,7 +82,8 @@ int ls_run_data_phase(ls_run_data *data, const char *name)
 static void read_phases(ls_run_data *d, const cJSON *object, double values[LS_RUN_PHASES_MAX])
 {
     for (int f = 0; f < LS_RUN_PHASES_MAX; f++) values[f] = (double)NAN;
-    for (const cJSON *item = object != NULL ? object->child : NULL; item; item = item->next) {
+    if (!cJSON_IsObject(object)) return;
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
         const int phase = find_phase(d, item->string);
         if (phase >= 0 && cJSON_IsNumber(item)) values[phase] = item->valuedouble;
     }
@@ -102,45 +112,47 @@ static void read_step(ls_run_data *d, const cJSON *line, ls_run_step *s)
     *s = (ls_run_step){
         .step = whole(line, "step"),
         .attempt = whole(line, "attempt"),
-        .tokens = number(line, "tokens"),
-        .tokens_total = number(line, "tokens_total"),
-        .pairs = number(line, "pairs"),
+        .tokens = amount(line, "tokens"),
+        .tokens_total = amount(line, "tokens_total"),
+        .pairs = amount(line, "pairs"),
         .loss = number(line, "loss"),
-        .grad_norm = number(line, "grad_norm"),
+        .grad_norm = amount(line, "grad_norm"),
         .lr = number(line, "lr"),
-        .step_s = number(line, "step_s"),
-        .tokens_per_s = number(line, "tokens_per_s"),
-        .mfu_causal = number(line, "mfu_causal"),
-        .mfu_megatron = number(line, "mfu_megatron"),
-        .tflops_alst = number(line, "tflops_alst"),
-        .flops_model = number(line, "flops_model"),
-        .predicted_step_s = number(line, "predicted_step_s"),
-        .bytes_in = number(line, "bytes.copy_in"),
-        .bytes_out = number(line, "bytes.copy_out"),
-        .peak_hbm = number(line, "peak_bytes.hbm"),
-        .peak_host = number(line, "peak_bytes.host"),
+        .step_s = amount(line, "step_s"),
+        .tokens_per_s = amount(line, "tokens_per_s"),
+        .mfu_causal = amount(line, "mfu_causal"),
+        .mfu_megatron = amount(line, "mfu_megatron"),
+        .tflops_alst = amount(line, "tflops_alst"),
+        .flops_model = amount(line, "flops_model"),
+        .predicted_step_s = amount(line, "predicted_step_s"),
+        .bytes_in = amount(line, "bytes.copy_in"),
+        .bytes_out = amount(line, "bytes.copy_out"),
+        .peak_hbm = amount(line, "peak_bytes.hbm"),
+        .peak_host = amount(line, "peak_bytes.host"),
         .skipped = cJSON_IsTrue(ls_json_find_path(line, "skipped")),
     };
     for (int lane = 0; lane < LS_RUN_LANES; lane++) {
         snprintf(path, sizeof path, "lane_busy_s.%s", ls_run_lane_names[lane]);
-        s->lane_busy_s[lane] = number(line, path);
+        s->lane_busy_s[lane] = amount(line, path);
     }
     read_energy(d, line, s);
 }
 
 static ls_status keep_bins(ls_run_data *d, const cJSON *bins)
 {
-    const int n = cJSON_GetArraySize(bins);
+    const int n = cJSON_IsArray(bins) ? cJSON_GetArraySize(bins) : 0;
+    const cJSON *bin;
+    int b = 0;
 
     if (n == 0) return LS_OK;
     ls_run_bin *kept = calloc((size_t)n, sizeof *kept);
     if (kept == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "%d bins", n);
-    for (int b = 0; b < n; b++) {
-        const cJSON *bin = cJSON_GetArrayItem(bins, b);
+    cJSON_ArrayForEach(bin, bins)
+    {
         const cJSON *loss = cJSON_GetArrayItem(bin, 2);
-        kept[b] = (ls_run_bin){cJSON_GetNumberValue(cJSON_GetArrayItem(bin, 0)),
-                               cJSON_GetNumberValue(cJSON_GetArrayItem(bin, 1)),
-                               cJSON_IsNumber(loss) ? loss->valuedouble : (double)NAN};
+        kept[b++] = (ls_run_bin){cJSON_GetNumberValue(cJSON_GetArrayItem(bin, 0)),
+                                 cJSON_GetNumberValue(cJSON_GetArrayItem(bin, 1)),
+                                 cJSON_IsNumber(loss) ? loss->valuedouble : (double)NAN};
     }
     free(d->bins);
     d->bins = kept;
@@ -154,8 +166,8 @@ static ls_status take_eval(ls_run_data *d, const cJSON *line)
     const ls_run_eval eval = {.step = whole(line, "step"),
                               .attempt = whole(line, "attempt"),
                               .loss = number(line, "eval_loss"),
-                              .tokens = number(line, "eval_tokens"),
-                              .seconds = number(line, "eval_s")};
+                              .tokens = amount(line, "eval_tokens"),
+                              .seconds = amount(line, "eval_s")};
 
     while (d->n_evals > 0 && d->evals[d->n_evals - 1].step >= eval.step) d->n_evals--;
     LS_TRY(make_room(&evals, d->n_evals, sizeof *d->evals));
@@ -179,14 +191,16 @@ static ls_status take_step(ls_run_data *d, const cJSON *line)
 
 static bool is_line(const cJSON *line)
 {
-    return cJSON_IsObject(line) && cJSON_IsNumber(ls_json_find_path(line, "step")) &&
+    return cJSON_IsObject(line) && whole(line, "step") >= 0 && whole(line, "attempt") >= 1 &&
            (cJSON_HasObjectItem(line, "loss") || cJSON_HasObjectItem(line, "eval_loss"));
 }
 
 static ls_status take_line(ls_run_data *d, const char *path, int64_t number_of, const char *text)
 {
-    cJSON *line = cJSON_Parse(text);
+    cJSON *line;
 
+    if (text[strspn(text, " \t\r\n")] == '\0') return LS_OK; /* blank */
+    line = cJSON_Parse(text);
     if (!is_line(line)) {
         cJSON_Delete(line);
         return LS_FAIL(LS_ERR_CORRUPT,
@@ -224,22 +238,62 @@ static ls_status read_record(ls_run_data *d)
     return failed ? LS_FAIL(LS_ERR_IO, "%s: cannot read: %s", path, strerror(errno)) : status;
 }
 
-/* The last word of a path, without slashes behind it. */
+/* How many bytes the character at text has; 0: it is none of UTF-8, or one that moves a cursor. */
+static size_t count_character(const char *text)
+{
+    const unsigned char first = (unsigned char)text[0];
+    const size_t n = first < 0x80u   ? 1
+                     : first < 0xc2u ? 0
+                     : first < 0xe0u ? 2
+                     : first < 0xf0u ? 3
+                     : first < 0xf5u ? 4
+                                     : 0;
+
+    if (n == 1) return first < 0x20u || first == 0x7fu ? 0 : 1;
+    for (size_t i = 1; i < n; i++)
+        if (((unsigned char)text[i] & 0xc0u) != 0x80u) return 0;
+    if (n == 2 && first == 0xc2u && (unsigned char)text[1] < 0xa0u) return 0; /* C1 */
+    if (first == 0xe0u && (unsigned char)text[1] < 0xa0u) return 0;           /* overlong */
+    if (first == 0xedu && (unsigned char)text[1] > 0x9fu) return 0;           /* a surrogate */
+    if (first == 0xf0u && (unsigned char)text[1] < 0x90u) return 0;
+    if (first == 0xf4u && (unsigned char)text[1] > 0x8fu) return 0;
+    return n;
+}
+
+/* The folder's own name, whatever path leads there, fit for tables, pages and names of files: '?'
+ * for what is no character. */
 static void name_run(ls_run_data *d)
 {
-    size_t end = strlen(d->path), start;
+    char *real = realpath(d->path, NULL);
+    const char *path = real != NULL ? real : d->path, *name = strrchr(path, '/');
+    size_t at = 0;
 
-    while (end > 1 && d->path[end - 1] == '/') end--;
-    for (start = end; start > 0 && d->path[start - 1] != '/';) start--;
-    const size_t bytes = end - start < sizeof d->label - 1 ? end - start : sizeof d->label - 1;
-    memcpy(d->label, d->path + start, bytes);
-    d->label[bytes] = '\0';
+    name = name != NULL && name[1] != '\0' ? name + 1 : path;
+    while (*name != '\0') {
+        const size_t n = count_character(name);
+        if (at + (n > 0 ? n : 1) >= sizeof d->label) break;
+        memcpy(d->label + at, n > 0 ? name : "?", n > 0 ? n : 1);
+        at += n > 0 ? n : 1;
+        name += n > 0 ? n : 1;
+    }
+    d->label[at] = '\0';
+}
+
+/* run.json, if there is one; a broken one is told, and missed. */
+static void read_run_json(ls_run_data *d)
+{
+    char path[sizeof d->path + 32];
+    struct stat about;
+
+    snprintf(path, sizeof path, "%s/run.json", d->path);
+    if (stat(path, &about) != 0 && errno == ENOENT) return;
+    if (ls_json_read(path, &d->run) == LS_OK) return;
+    snprintf(d->fault, sizeof d->fault, "%s; left out", ls_error());
+    d->run = NULL;
 }
 
 ls_status ls_run_data_read(const char *path, ls_run_data *data)
 {
-    char file[sizeof data->path + 32];
-
     memset(data, 0, sizeof *data);
     if (strlen(path) >= sizeof data->path)
         return LS_FAIL(LS_ERR_INVALID, "%.60s...: a path of more than %zu bytes", path,
@@ -247,8 +301,7 @@ ls_status ls_run_data_read(const char *path, ls_run_data *data)
     snprintf(data->path, sizeof data->path, "%s", path);
     name_run(data);
     ls_status status = read_record(data);
-    snprintf(file, sizeof file, "%s/run.json", path);
-    if (status == LS_OK && ls_json_read(file, &data->run) != LS_OK) data->run = NULL;
+    if (status == LS_OK) read_run_json(data);
     if (status == LS_OK) status = ls_run_samples_read(data);
     if (status == LS_OK) status = ls_run_levels_read(data);
     if (status != LS_OK) ls_run_data_free(data);

@@ -56,7 +56,8 @@ typedef struct ls_run_level {
 
 typedef struct ls_run_data {
     char path[4096];
-    char label[128]; /* the folder's name */
+    char label[128]; /* the folder's name, as printable UTF-8 */
+    char fault[512]; /* of run.json or power.csv, which are then missed; "": none */
     cJSON *run;      /* run.json; NULL: none */
     ls_run_step *steps;
     ls_run_eval *evals;
@@ -72,7 +73,7 @@ typedef struct ls_run_data {
 
 /*
  * Read a run directory.  LS_ERR_IO: no record.jsonl, or it cannot be read; LS_ERR_CORRUPT: a line
- * before the last is no record (named with its number); LS_ERR_NO_MEMORY.
+ * before the last is neither blank nor a record (named with its number); LS_ERR_NO_MEMORY.
  */
 ls_status ls_run_data_read(const char *path, ls_run_data *data);
 

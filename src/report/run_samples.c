@@ -186,8 +186,14 @@ ls_status ls_run_samples_read(ls_run_data *data)
     data->samples = calloc(LS_RUN_SAMPLES_MAX, sizeof *data->samples);
     if (data->samples == NULL) status = LS_FAIL(LS_ERR_NO_MEMORY, "samples of power");
     const ssize_t bytes = status == LS_OK ? getline(&header, &capacity, file) : -1;
-    if (bytes > 0 && getline(&first, &first_capacity, file) > 0) {
-        r.n_columns = ls_run_columns(data, header, r.columns);
+    if (bytes > 0) r.n_columns = ls_run_columns(data, header, r.columns);
+    if (bytes > 0 && r.n_columns < COLUMN_FIRST) {
+        snprintf(
+            data->fault, sizeof data->fault,
+            "%s:1: %d columns, not attempt, time_ns, step, phase, read_us and those of sensors; "
+            "left out",
+            path, r.n_columns);
+    } else if (bytes > 0 && getline(&first, &first_capacity, file) > 0) {
         choose_methods(&r);
         status = read_lines(&r, file, find_stride(file, first, (long)bytes));
     }

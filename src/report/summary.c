@@ -24,20 +24,27 @@ static ls_status typical_of_member(const ls_run_data *d, size_t offset, ls_typic
 static void sum_energy(const ls_run_data *d, ls_rail rail, ls_run_summary *s)
 {
     double joules = 0.0, tokens = 0.0, flops = 0.0, seconds = 0.0, all_s = 0.0;
+    double of_tokens = 0.0, of_flops = 0.0; /* joules of the steps that tell these */
 
     for (int64_t i = 0; i < d->n_steps; i++) {
         const ls_run_step *step = &d->steps[i];
         all_s += isfinite(step->step_s) ? step->step_s : 0.0;
-        if (!isfinite(step->joules[rail])) continue;
+        if (!isfinite(step->joules[rail]) || !isfinite(step->step_s)) continue;
         joules += step->joules[rail];
-        tokens += step->tokens;
-        flops += step->flops_model;
         seconds += step->step_s;
+        if (isfinite(step->tokens)) {
+            of_tokens += step->joules[rail];
+            tokens += step->tokens;
+        }
+        if (isfinite(step->flops_model)) {
+            of_flops += step->joules[rail];
+            flops += step->flops_model;
+        }
     }
     const bool any = seconds > 0.0;
     s->joules_all[rail] = any ? joules : (double)NAN;
-    s->joules_per_token[rail] = any ? joules / tokens : (double)NAN;
-    s->joules_per_tflop[rail] = any ? 1e12 * joules / flops : (double)NAN;
+    s->joules_per_token[rail] = tokens > 0.0 ? of_tokens / tokens : (double)NAN;
+    s->joules_per_tflop[rail] = flops > 0.0 ? 1e12 * of_flops / flops : (double)NAN;
     s->watts[rail] = any ? joules / seconds : (double)NAN;
     s->known[rail] = all_s > 0.0 ? seconds / all_s : 0.0;
 }

@@ -6,6 +6,7 @@
 
 #include "chart.h"
 #include "summary.h"
+#include "text.h"
 
 #define NAME_WIDTH  22
 #define VALUE_WIDTH 18
@@ -28,6 +29,14 @@ const char *ls_report_compare(char text[64], const ls_typical *base, const ls_ty
 static void put_name(FILE *f, const char *name)
 {
     fprintf(f, "%-*.*s", NAME_WIDTH, NAME_WIDTH - 1, name);
+}
+
+/* As many characters as a column has. */
+static void put_label(FILE *f, const char *label)
+{
+    const size_t bytes = ls_text_cut(label, VALUE_WIDTH);
+
+    fprintf(f, " %*s%.*s", VALUE_WIDTH - (int)ls_text_letters(label, bytes), "", (int)bytes, label);
 }
 
 static void put_value(FILE *f, double value)
@@ -185,8 +194,7 @@ static void put_power(FILE *f, const ls_run_summary *runs, int n)
 void ls_report_table(FILE *file, const ls_run_summary *runs, int n_runs)
 {
     put_name(file, "run");
-    for (int r = 0; r < n_runs; r++)
-        fprintf(file, " %*.*s", VALUE_WIDTH, VALUE_WIDTH, runs[r].data->label);
+    for (int r = 0; r < n_runs; r++) put_label(file, runs[r].data->label);
     fputc('\n', file);
     put_figure(file, "steps", figure_steps, runs, n_runs);
     put_figure(file, "steps skipped", figure_skipped, runs, n_runs);
@@ -208,4 +216,7 @@ void ls_report_table(FILE *file, const ls_run_summary *runs, int n_runs)
         if (runs[r].data->n_lines_torn > 0)
             fprintf(file, "%s: its last line is torn (killed, or still running)\n",
                     runs[r].data->label);
+    for (int r = 0; r < n_runs; r++)
+        if (runs[r].data->fault[0] != '\0')
+            fprintf(file, "%s: %s\n", runs[r].data->label, runs[r].data->fault);
 }

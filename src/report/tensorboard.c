@@ -11,6 +11,9 @@
 #include "crc32c.h"
 #include "directory.h"
 #include "new_file.h"
+#include "report.h"
+
+enum { NAME_BYTES = sizeof((ls_run_data *)0)->label + 16 };
 
 #define TAG_BYTES_MAX     64
 #define MESSAGE_BYTES_MAX 256
@@ -177,20 +180,32 @@ static ls_status write_file(const char *folder, const ls_run_data *data)
     return ls_new_file_close(&events, LS_OK);
 }
 
+/* A folder for each run: its name, with a number behind it if another has that already. */
+static void name_folder(const ls_run_summary *runs, int run, char names[][NAME_BYTES])
+{
+    const char *label = runs[run].data->label;
+    bool taken = true;
+
+    for (int n = 1; taken; n++) {
+        if (n == 1)
+            snprintf(names[run], NAME_BYTES, "%s", label);
+        else
+            snprintf(names[run], NAME_BYTES, "%s-%d", label, n);
+        taken = false;
+        for (int before = 0; before < run; before++)
+            taken |= strcmp(names[before], names[run]) == 0;
+    }
+}
+
 ls_status ls_report_tensorboard(const char *directory, const ls_run_summary *runs, int n_runs)
 {
-    for (int r = 0; r < n_runs; r++) {
-        const ls_run_data *data = runs[r].data;
-        char folder[4300];
-        int alike = 1;
+    char names[LS_REPORT_RUNS_MAX][NAME_BYTES];
 
-        for (int before = 0; before < r; before++)
-            alike += strcmp(runs[before].data->label, data->label) == 0;
-        if (alike == 1)
-            snprintf(folder, sizeof folder, "%s/%s", directory, data->label);
-        else
-            snprintf(folder, sizeof folder, "%s/%s-%d", directory, data->label, alike);
-        LS_TRY(write_file(folder, data));
+    for (int r = 0; r < n_runs; r++) {
+        char folder[4300];
+        name_folder(runs, r, names);
+        snprintf(folder, sizeof folder, "%s/%s", directory, names[r]);
+        LS_TRY(write_file(folder, runs[r].data));
     }
     return LS_OK;
 }
