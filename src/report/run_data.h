@@ -56,9 +56,9 @@ typedef struct ls_run_level {
 
 typedef struct ls_run_data {
     char path[4096];
-    char label[128]; /* the folder's name, as printable UTF-8 */
-    char fault[512]; /* of run.json or power.csv, which are then missed; "": none */
-    cJSON *run;      /* run.json; NULL: none */
+    char label[128];  /* the folder's name, as printable UTF-8 */
+    char fault[4608]; /* of run.json or power.csv, which are then missed; "": none */
+    cJSON *run;       /* run.json; NULL: none */
     ls_run_step *steps;
     ls_run_eval *evals;
     ls_run_bin *bins; /* of the latest evaluation that has any, else of the latest step */
