@@ -24,7 +24,9 @@ static int n_roots;
 
 enum { START_S = 1000 }; /* the virtual clock's, so that windows reach back before it */
 
-static double clock_s; /* since START_S */
+static double clock_s;       /* since START_S */
+static double clock_takes_s; /* that pass between two looks at it */
+static double clock_taken_s;
 
 static inline uint64_t virtual_ns(double seconds)
 {
@@ -33,7 +35,7 @@ static inline uint64_t virtual_ns(double seconds)
 
 static inline uint64_t virtual_clock(void)
 {
-    return virtual_ns(clock_s);
+    return virtual_ns(clock_s + (clock_taken_s += clock_takes_s));
 }
 
 /* ---- meters -------------------------------------------------------------------------------- */

@@ -493,6 +493,34 @@ static void test_frozen_counter(void **state)
 
 /* ---- what run.json says -------------------------------------------------------------------- */
 
+/* Readings in twenty seconds of which each slow ones in a row come every two seconds; 0: none. */
+static int count_readings(int slow)
+{
+    make_intel();
+    open_power(NO_NVML);
+    for (int tick = 0; tick < 200; tick++) {
+        clock_takes_s = tick % 20 < slow ? 0.06 : 0.0; /* more than half of what there is */
+        run_until(clock_s + 0.1);
+    }
+    clock_takes_s = clock_taken_s = 0.0;
+    const int n = count_all("readings");
+    close_power();
+    return n;
+}
+
+/* A sensor that is slow each time is asked less often; who was kept waiting for the processor once
+ * or twice is not. */
+static void test_slow_sensors_rest(void **state)
+{
+    const int all = count_readings(0);
+
+    (void)state;
+    assert_true(all > 0);
+    assert_int_equal(count_readings(1), all);
+    assert_int_equal(count_readings(2), all);
+    assert_true(count_readings(20) < all / 5);
+}
+
 static void test_description(void **state)
 {
     cJSON *json = NULL;
@@ -560,6 +588,7 @@ int main(void)
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_frozen_counter),
+        cmocka_unit_test(test_slow_sensors_rest),
         cmocka_unit_test(test_description),
         cmocka_unit_test(test_one_recorder_per_node),
     };

@@ -3,7 +3,8 @@
  *
  * Deadlines are absolute: the n-th question is due n intervals after the first, however long the
  * others took; those that were missed altogether are counted and skipped.  A sensor that takes more
- * than a twentieth of the time rests in between.
+ * than a twentieth of the time rests in between: one that is slow again and again, for a single
+ * slow answer may well be this thread's, which lost the processor to those who compute.
  */
 #define _GNU_SOURCE /* NOLINT: the libc's name; for flock, O_DIRECTORY, pthread_setname_np */
 #include "power.h"
@@ -21,9 +22,10 @@
 #include "clock.h"
 #include "power_internal.h"
 
-#define SECOND_NS UINT64_C(1000000000)
-#define HANG_S    2 /* that a sensor is waited for when the recorder opens or ends */
-#define REST      20
+#define SECOND_NS  UINT64_C(1000000000)
+#define HANG_S     2 /* that a sensor is waited for when the recorder opens or ends */
+#define REST       20
+#define SLOW_READS 3 /* in a row: it is the sensor that is slow */
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
@@ -39,7 +41,8 @@ static void read_sensors(ls_power *p, uint64_t now_ns)
         const uint64_t latency_ns = p->options.clock_ns() - start_ns;
         if (latency_ns > atomic_load(&p->latency_ns_max[s]))
             atomic_store(&p->latency_ns_max[s], latency_ns);
-        if (latency_ns > p->interval_ns / 2) p->resting_until_ns[s] = now_ns + REST * latency_ns;
+        p->n_slow_reads[s] = latency_ns > p->interval_ns / 2 ? p->n_slow_reads[s] + 1 : 0;
+        if (p->n_slow_reads[s] >= SLOW_READS) p->resting_until_ns[s] = now_ns + REST * latency_ns;
     }
     atomic_store(&p->reading, -1);
 }

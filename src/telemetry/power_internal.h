@@ -26,6 +26,7 @@ struct ls_power {
     ls_power_options options;
     ls_meters meters;
     ls_reading readings[LS_SENSORS_MAX];
+    int64_t n_slow_reads[LS_SENSORS_MAX];             /* in a row */
     uint64_t resting_until_ns[LS_SENSORS_MAX];        /* a slow sensor is asked less often */
     _Atomic(uint64_t) latency_ns_max[LS_SENSORS_MAX]; /* told while others are read */
     power_file file;
