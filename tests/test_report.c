@@ -150,25 +150,55 @@ static void test_page(void **state)
     free(out);
 }
 
+/* Of the rail cpu in the data set of a run. */
+static void find_watts(const char *run, double *least, double *most)
+{
+    char set[600], path[700], *next;
+    const char *const runs[] = {run};
+
+    snprintf(set, sizeof set, "%s-set", run);
+    assert_int_equal(report(runs, 1, NULL, set), LS_OK);
+    snprintf(path, sizeof path, "%s/power.csv", set);
+    char *csv = read_text(path);
+    *least = INFINITY;
+    *most = 0.0;
+    for (char *line = strtok_r(csv, "\n", &next); line; line = strtok_r(NULL, "\n", &next)) {
+        const char *cpu = strstr(line, ",cpu,");
+        if (cpu != NULL) *least = fmin(*least, strtod(cpu + 5, NULL));
+        if (cpu != NULL) *most = fmax(*most, strtod(cpu + 5, NULL));
+    }
+    free(csv);
+}
+
 /* Watts in the picture are those of the file, from a counter and from a meter. */
 static void test_samples(void **state)
 {
-    double least = INFINITY, most = 0.0;
-    char *next;
+    double least, most;
 
     (void)state;
-    const char *const runs[] = {make_run("samples", 30, 1.0)};
-    char *set = strdup(at("samples-set"));
-    assert_int_equal(report(runs, 1, NULL, set), LS_OK);
-    char *csv = read_text(at("samples-set/power.csv"));
-    for (char *line = strtok_r(csv, "\n", &next); line; line = strtok_r(NULL, "\n", &next)) {
-        const char *cpu = strstr(line, ",cpu,");
-        if (cpu != NULL) least = fmin(least, strtod(cpu + 5, NULL));
-        if (cpu != NULL) most = fmax(most, strtod(cpu + 5, NULL));
-    }
+    find_watts(make_run("samples", 30, 1.0), &least, &most);
     assert_true(fabs(least - 200.0) < 1e-6 && fabs(most - 200.0) < 1e-6);
-    free(csv);
-    free(set);
+}
+
+/* A counter of 500 W that moves every 100 ms, asked every 20; at last twice within 16 ms. */
+static void test_samples_between_looks(void **state)
+{
+    const char *run = make_run("looks", 30, 1.0);
+    double least, most;
+    char path[600];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/power.csv", run);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("attempt,time_ns,step,phase,read_us,rapl.package-0.uJ\n", f);
+    for (long long i = 0; i <= 500; i++)
+        fprintf(f, "1,%lld,1,forward,30,%lld\n", 1000000000 + 20000000 * i, i / 5 * 50000000);
+    fprintf(f, "1,%lld,1,forward,30,%lld\n", 1000000000 + 20000000 * 500LL + 16000000,
+            101 * 50000000LL);
+    fclose(f);
+    find_watts(run, &least, &most);
+    assert_true(fabs(least - 500.0) < 1e-6 && fabs(most - 500.0) < 1e-6);
 }
 
 /* ---- data sets ----------------------------------------------------------------------------- */
@@ -390,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_samples_between_looks),
         cmocka_unit_test(test_data_set),
         cmocka_unit_test(test_tensorboard),
     };

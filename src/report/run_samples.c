@@ -1,6 +1,9 @@
 /*
  * run_samples.c - power.csv: of each rail the sensors of its best method, counters as differences.
  *
+ * A counter moves when its meter looks, not when it is asked: the mean since it moved last holds
+ * for all the lines in between, over at least the time between two looks.
+ *
  * The file may be long; every n-th line is kept.  A counter loses nothing by that, and a meter's
  * lines in between are what a picture could not show.
  */
@@ -42,6 +45,8 @@ static ls_run_column describe(const cJSON *sensor)
     if (sensor == NULL) return c;
     c.scale = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(sensor, "scale"));
     c.counter = strcmp(text_of(sensor, "kind"), "energy") == 0;
+    c.update_period_s = fmax(
+        0.0, cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(sensor, "update_period_s")));
     for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++)
         if (strcmp(text_of(sensor, "rail"), ls_rail_name(rail)) == 0) c.rail = rail;
     for (int method = 0; method < LS_METHOD_COUNT; method++)
@@ -92,8 +97,11 @@ typedef struct reader {
     ls_run_column columns[LS_RUN_COLUMNS_MAX];
     int n_columns;
     int best[LS_RAIL_COUNT]; /* method */
-    double last[LS_RUN_COLUMNS_MAX], last_s;
-    double start_s; /* NAN: no line yet */
+    struct {
+        double value, time_s;
+        int64_t sample;
+    } moved[LS_RUN_COLUMNS_MAX]; /* of counters: the latest line with another value */
+    double start_s;              /* NAN: no line yet */
 } reader;
 
 static void choose_methods(reader *r)
@@ -106,24 +114,45 @@ static void choose_methods(reader *r)
     }
 }
 
-/* Watts of a cell; NAN: none. */
-static double cell_watts(reader *r, int c, const char *cell, double seconds)
+static void add_watts(ls_run_sample *sample, int rail, double watts)
+{
+    double *sum = &sample->watts[rail];
+
+    if (isfinite(watts)) *sum = isnan(*sum) ? watts : *sum + watts;
+}
+
+/* Of a counter that moved: the mean, to all lines since it did so before; a wrap is a gap. */
+static void take_counter(reader *r, int c, double value, double now_s)
+{
+    const ls_run_column *column = &r->columns[c];
+    const double joules = value - r->moved[c].value;
+    const double seconds = fmax(now_s - r->moved[c].time_s, column->update_period_s);
+    const int64_t latest = r->data->n_samples;
+
+    if (joules == 0.0) return;
+    for (int64_t i = r->moved[c].sample + 1; i <= latest && joules > 0.0 && seconds > 0.0; i++)
+        add_watts(&r->data->samples[i], column->rail, joules / seconds);
+    r->moved[c].value = value;
+    r->moved[c].time_s = now_s;
+    r->moved[c].sample = latest;
+}
+
+static void take_cell(reader *r, int c, const char *cell, double now_s)
 {
     const ls_run_column *column = &r->columns[c];
     char *end;
     const double value = column->scale * strtod(cell, &end);
 
-    if (end == cell) return (double)NAN;
-    if (!column->counter) return value;
-    const double joules = value - r->last[c];
-    r->last[c] = value;
-    return joules >= 0.0 && seconds > 0.0 ? joules / seconds : (double)NAN; /* a wrap: a gap */
+    if (end == cell) return;
+    if (column->counter)
+        take_counter(r, c, value, now_s);
+    else
+        add_watts(&r->data->samples[r->data->n_samples], column->rail, value);
 }
 
 static void take_line(reader *r, const cells *line)
 {
     const double now_s = 1e-9 * strtod(line->at[COLUMN_TIME], NULL);
-    const double seconds = now_s - r->last_s;
     ls_run_sample *s = &r->data->samples[r->data->n_samples];
 
     if (isnan(r->start_s)) r->start_s = now_s;
@@ -137,11 +166,8 @@ static void take_line(reader *r, const cells *line)
             strcmp(text_of(column->sensor, "id"), "process.resident") == 0)
             s->resident_bytes = strtod(line->at[c], NULL);
         if (column->rail < 0 || column->method != r->best[column->rail]) continue;
-        const double watts = cell_watts(r, c, line->at[c], seconds);
-        double *sum = &s->watts[column->rail];
-        if (isfinite(watts)) *sum = isnan(*sum) ? watts : *sum + watts;
+        take_cell(r, c, line->at[c], now_s);
     }
-    r->last_s = now_s;
     r->data->n_samples++;
 }
 
@@ -178,7 +204,7 @@ ls_status ls_run_samples_read(ls_run_data *data)
     reader r = {.data = data, .start_s = (double)NAN};
     ls_status status = LS_OK;
 
-    for (int c = 0; c < LS_RUN_COLUMNS_MAX; c++) r.last[c] = (double)NAN;
+    for (int c = 0; c < LS_RUN_COLUMNS_MAX; c++) r.moved[c].value = (double)NAN;
     snprintf(path, sizeof path, "%s/power.csv", data->path);
     FILE *file = fopen(path, "re");
     if (file == NULL && errno == ENOENT) return LS_OK;

@@ -21,6 +21,7 @@ typedef struct ls_run_column {
     const cJSON *sensor; /* NULL: not a sensor's */
     ls_rail rail;
     bool counter;
+    double update_period_s; /* measured; 0: unknown */
     int method;
     double scale;
 } ls_run_column;
