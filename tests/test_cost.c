@@ -130,10 +130,8 @@ static void test_unknown_comm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_of_machine),
-        cmocka_unit_test(test_gradients_of_weights),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_unknown_disk),
+        cmocka_unit_test(test_model_of_machine), cmocka_unit_test(test_gradients_of_weights),
+        cmocka_unit_test(test_unknown),          cmocka_unit_test(test_unknown_disk),
         cmocka_unit_test(test_unknown_comm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

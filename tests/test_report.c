@@ -233,6 +233,9 @@ static void test_data_set(void **state)
         {"evals.csv", "loss", "lost", "evals.csv:1: column 3 is 'lost', not 'loss'", 1},
         {"runs.csv", "\"A <fast>", "\"\"A <fast>", "runs.csv:2", 2},
         {"power.csv", "module", "\"module", "a quote is not closed", 3},
+        {"power.csv", "module", "bananas", "rail is 'bananas': there is no such", 3},
+        {"sensors.csv", ",module,", ",banana,", "rail is 'banana': there is no such", 2},
+        {"schema.json", "\"minimum\"", "\"maximum\"", "schema.json: not the schema", 1},
     };
 
     (void)state;
@@ -264,6 +267,10 @@ static void test_data_set(void **state)
     assert_int_equal(report(runs, 2, NULL, set), LS_OK);
     assert_int_equal(unlink(at("set/evals.csv")), 0);
     assert_int_equal(validate(set), LS_ERR_IO);
+    assert_int_equal(report(runs, 2, NULL, set), LS_OK);
+    assert_int_equal(unlink(at("set/README.md")), 0);
+    assert_int_equal(validate(set), LS_ERR_CORRUPT);
+    assert_has(ls_error(), "README.md: missing");
     free(set);
 }
 

@@ -20,9 +20,10 @@
 #define CALLS_PER_CHUNK 177.0
 #define CALLS_PER_TILE  16.0
 #define BYTES_PER_CALL  1100.0
-#define SETS_PER_LAYER  0.25   /* bytes of the proof: of each call, which carries are known to it */
-#define BYTES_PER_PAIR  5000.0 /* of layers, the same: which of their carries imply which (4,700)  \
-                                */
+#define SETS_PER_LAYER  0.25 /* bytes of the proof: of each call, which carries are known to it */
+#define BYTES_PER_PAIR                                                                             \
+    5000.0 /* of layers, the same: which of their carries imply which (4,700)                      \
+            */
 #define PLAN_BYTES_MAX 0x1p34
 
 static int64_t smaller(int64_t a, int64_t b)

@@ -149,6 +149,13 @@ static double number_of(const cJSON *object, const char *key)
     return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
 }
 
+static bool is_rail(const char *name)
+{
+    for (ls_rail rail = LS_RAIL_NONE; rail < LS_RAIL_COUNT; rail++)
+        if (strcmp(ls_rail_name(rail), name) == 0) return true;
+    return false;
+}
+
 static void put_sensors(FILE *f, int number, const ls_run_summary *run)
 {
     static const char *const texts[] = {"id", "rail", "kind", "method", "unit"};
@@ -158,6 +165,7 @@ static void put_sensors(FILE *f, int number, const ls_run_summary *run)
     if (run->data->run == NULL) return;
     cJSON_ArrayForEach(sensor, ls_json_find_path(run->data->run, "power.sensors"))
     {
+        if (!is_rail(text_of(sensor, "rail"))) continue; /* not written by this program */
         put_whole(f, true, number);
         for (int i = 0; i < 5; i++) put_text(f, false, text_of(sensor, texts[i]));
         for (int i = 0; i < 4; i++) put_real(f, number_of(sensor, numbers[i]));

@@ -12,7 +12,8 @@
 typedef enum ls_column_type {
     LS_COLUMN_TEXT,
     LS_COLUMN_WHOLE,
-    LS_COLUMN_REAL /* empty: not measured */
+    LS_COLUMN_REAL, /* empty: not measured */
+    LS_COLUMN_RAIL  /* a text: the name of one */
 } ls_column_type;
 
 typedef struct ls_column {

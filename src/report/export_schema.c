@@ -5,20 +5,35 @@
 
 #include "export.h"
 #include "json.h"
+#include "meter.h"
 
 static ls_status add_text(cJSON *object, const char *key, const char *text)
 {
     return ls_json_add(object, key, cJSON_CreateString(text));
 }
 
+static bool is_text(const ls_column *column)
+{
+    return column->type == LS_COLUMN_TEXT || column->type == LS_COLUMN_RAIL;
+}
+
+static ls_status add_rails(cJSON *property)
+{
+    cJSON *names = cJSON_CreateArray();
+
+    LS_TRY(ls_json_add(property, "enum", names));
+    for (ls_rail rail = LS_RAIL_NONE; rail < LS_RAIL_COUNT; rail++)
+        LS_TRY(ls_json_append(names, cJSON_CreateString(ls_rail_name(rail))));
+    return LS_OK;
+}
+
 /* "number", or ["number", "null"] where a cell may be empty. */
 static ls_status add_type(const ls_column *column, cJSON *property)
 {
-    static const char *const names[] = {"string", "integer", "number"};
+    static const char *const names[] = {"string", "integer", "number", "string"};
     const char *name = names[column->type];
 
-    if (!column->may_be_empty || column->type == LS_COLUMN_TEXT)
-        return add_text(property, "type", name);
+    if (!column->may_be_empty || is_text(column)) return add_text(property, "type", name);
     const char *const both[] = {name, "null"};
     return ls_json_add(property, "type", cJSON_CreateStringArray(both, 2));
 }
@@ -30,7 +45,8 @@ static ls_status add_column(const ls_column *column, cJSON *properties, cJSON *r
 
     LS_TRY(ls_json_add(properties, column->name, property));
     LS_TRY(add_type(column, property));
-    if (column->not_negative && column->type != LS_COLUMN_TEXT)
+    if (column->type == LS_COLUMN_RAIL) LS_TRY(add_rails(property));
+    if (column->not_negative && !is_text(column))
         LS_TRY(ls_json_add(property, "minimum", cJSON_CreateNumber(0)));
     snprintf(about, sizeof about, "%s%s%s%s", column->about, column->unit[0] != '\0' ? " [" : "",
              column->unit, column->unit[0] != '\0' ? "]" : "");

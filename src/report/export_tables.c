@@ -94,15 +94,15 @@ static const ls_column power[] = {
     RUN,
     {"time_s", LS_COLUMN_REAL, false, true, "s", "since the first sample of the run"},
     TEXT("phase", "what the compute lane did"),
-    TEXT("rail", "which rail; rails overlap, never add them"),
+    {"rail", LS_COLUMN_RAIL, false, false, "", "which rail; rails overlap, never add them"},
     MEASURED("watts", "W",
-             "of the rail's best method; of a counter the mean since the line before"),
+             "of the rail's best method; of a counter the mean since it moved before"),
 };
 
 static const ls_column sensors[] = {
     RUN,
     {"id", LS_COLUMN_TEXT, false, false, "", "as in power.csv of the run directory"},
-    TEXT("rail", "none: a state, not power"),
+    {"rail", LS_COLUMN_RAIL, false, false, "", "none: a state, not power"},
     TEXT("kind", "power, energy (a counter) or state"),
     TEXT("method", "counter, meter, instant or average"),
     TEXT("unit", "of its raw values"),

@@ -32,19 +32,20 @@ static ls_status read_runs(const ls_report_options *o, ls_run_data *data, ls_run
 
 static ls_status write_all(const ls_report_options *o, const ls_run_summary *runs, FILE *file)
 {
+    const char *const folders[] = {o->out, o->export_dir, o->tensorboard};
+
+    for (int i = 0; i < 3; i++)
+        if (folders[i] != NULL) LS_TRY(ls_directory_make(folders[i]));
     ls_report_table(file, runs, o->n_runs);
     if (o->out != NULL) {
-        LS_TRY(ls_directory_make(o->out));
         LS_TRY(ls_report_page(o->out, runs, o->n_runs, o->version));
         fprintf(file, "\nwritten: %s/report.html\n", o->out);
     }
     if (o->export_dir != NULL) {
-        LS_TRY(ls_directory_make(o->export_dir));
         LS_TRY(ls_report_export(o->export_dir, runs, o->n_runs, o->version));
         fprintf(file, "\nwritten: the data set %s\n", o->export_dir);
     }
     if (o->tensorboard != NULL) {
-        LS_TRY(ls_directory_make(o->tensorboard));
         LS_TRY(ls_report_tensorboard(o->tensorboard, runs, o->n_runs));
         fprintf(file, "\nwritten: scalars; tensorboard --logdir %s\n", o->tensorboard);
     }

@@ -1,13 +1,15 @@
 /*
- * validate.c - a data set against its own schema.json: what was published can be checked by whoever
- * downloads it, and by the version that reads it.
+ * validate.c - a data set against its schema.json, which must be the one that this version writes:
+ * what was published can be checked by whoever downloads it.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "export_schema.h"
 #include "json.h"
 #include "report.h"
 
@@ -63,12 +65,24 @@ static bool allows(const cJSON *property, const char *type)
     return false;
 }
 
+/* No list: any is. */
+static bool is_one_of(const cJSON *list, const char *cell)
+{
+    const cJSON *one;
+
+    if (list == NULL) return true;
+    cJSON_ArrayForEach(one, list) if (strcmp(one->valuestring, cell) == 0) return true;
+    return false;
+}
+
 static ls_status check_cell(const checker *k, const cJSON *property, const char *cell)
 {
     const cJSON *least = cJSON_GetObjectItemCaseSensitive(property, "minimum");
     const char *column = property->string;
     char *end;
 
+    if (!is_one_of(cJSON_GetObjectItemCaseSensitive(property, "enum"), cell))
+        return fail_cell(k, column, cell, "there is no such");
     if (allows(property, "string")) return LS_OK;
     if (cell[0] == '\0')
         return allows(property, "null") ? LS_OK : fail_cell(k, column, cell, "it must be there");
@@ -148,18 +162,42 @@ static ls_status check_table(checker *k, const cJSON *table, FILE *report)
     return status;
 }
 
+/* The set says what its columns are; nothing is checked by what somebody changed. */
+static ls_status check_schema(const char *directory, const cJSON *schema)
+{
+    char path[4200];
+    cJSON *read;
+
+    snprintf(path, sizeof path, "%s/schema.json", directory);
+    LS_TRY(ls_json_read(path, &read));
+    const bool same = cJSON_Compare(read, schema, true);
+    cJSON_Delete(read);
+    if (same) return LS_OK;
+    return LS_FAIL(LS_ERR_CORRUPT,
+                   "%s: not the schema that this version writes: it was changed, or made by "
+                   "another version; check the set with that one, or export it again",
+                   path);
+}
+
+static ls_status check_readme(const char *directory)
+{
+    char path[4200];
+    struct stat about;
+
+    snprintf(path, sizeof path, "%s/README.md", directory);
+    if (stat(path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) return LS_OK;
+    return LS_FAIL(LS_ERR_CORRUPT, "%s: missing; a data set has one", path);
+}
+
 ls_status ls_report_validate(const char *directory, FILE *file)
 {
     checker k = {.directory = directory};
-    char path[4200];
     cJSON *schema = NULL;
-    ls_status status = LS_OK;
 
-    snprintf(path, sizeof path, "%s/schema.json", directory);
-    LS_TRY(ls_json_read(path, &schema));
+    LS_TRY(ls_export_schema(&schema));
+    ls_status status = check_schema(directory, schema);
     const cJSON *tables = cJSON_GetObjectItemCaseSensitive(schema, "properties"), *table;
-    if (tables == NULL || tables->child == NULL || strcmp(tables->child->string, "runs") != 0)
-        status = LS_FAIL(LS_ERR_CORRUPT, "%s: no tables, of which `runs` is the first", path);
+    if (status == LS_OK) status = check_readme(directory);
     if (status == LS_OK) cJSON_ArrayForEach(table, tables)
         {
             if (status == LS_OK) status = check_table(&k, table, file);
