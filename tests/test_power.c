@@ -388,6 +388,35 @@ static void test_grace_in_hwmon_folders(void **state)
     check_grace(1);
 }
 
+static void assert_fact(const ls_meters *m, const char *what, const char *says)
+{
+    for (int f = 0; f < m->n_facts; f++) {
+        if (strcmp(m->facts[f].what, what) != 0) continue;
+        assert_string_equal(m->facts[f].why, says);
+        return;
+    }
+    fail_msg("no fact %s", what);
+}
+
+/* The platform's cap of a socket is on record, with or without its upper end; of others nothing. */
+static void test_grace_caps(void **state)
+{
+    static ls_meters m;
+
+    (void)state;
+    make_machine();
+    add_socket(0, "new");
+    put_machine_file(root, "/sys/class/hwmon/hwmon40/power1_cap", "1000000000");
+    put_machine_file(root, "/sys/class/hwmon/hwmon39/power1_cap", "300000000");
+    put_machine_file(root, "/sys/class/hwmon/hwmon39/power1_cap_max", "500000000");
+    put_machine_file(root, "/sys/class/hwmon/hwmon38/power1_cap", "none");
+    open_meters(&m, NO_NVML);
+    assert_int_equal(m.n_facts, 2);
+    assert_fact(&m, "grace.module-0.limit", "1000.0 W now");
+    assert_fact(&m, "grace.grace-0.limit", "300.0 W now, 500.0 W at most");
+    ls_meters_close(&m);
+}
+
 static void test_grace_in_one_folder(void **state)
 {
     (void)state;
@@ -581,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_permission_denied_is_said),
         cmocka_unit_test(test_grace_in_device_folders),
         cmocka_unit_test(test_grace_in_hwmon_folders),
+        cmocka_unit_test(test_grace_caps),
         cmocka_unit_test(test_grace_in_one_folder),
         cmocka_unit_test(test_grace_quad),
         cmocka_unit_test(test_other_meters_are_left_out),

@@ -53,6 +53,33 @@ static double read_window(const char *folder, int index)
     return 1e-3 * strtod(text, NULL);
 }
 
+/* Watts of a file that the kernel documents as microwatts; NAN: it is not there. */
+static double read_watts(const char *folder, int index, const char *name)
+{
+    char path[PATH_BYTES], text[32], *end;
+
+    snprintf(path, sizeof path, "%.450s/power%d_%s", folder, index, name);
+    if (ls_meter_read_text(path, text, sizeof text) != 0) return (double)NAN;
+    const double value = strtod(text, &end);
+    return end != text && value > 0.0 ? 1e-6 * value : (double)NAN;
+}
+
+/* The cap that the platform keeps to (power*_cap of the kernel's ABI of hwmon), where it tells one.
+ */
+static void add_cap(const char *folder, int index, const char *id, ls_meters *meters)
+{
+    const double now = read_watts(folder, index, "cap");
+    const double most = read_watts(folder, index, "cap_max");
+    char what[LS_SENSOR_ID_BYTES];
+
+    if (isnan(now)) return;
+    snprintf(what, sizeof what, "%.40s.limit", id);
+    if (isnan(most))
+        ls_meters_note_fact(meters, what, "%.1f W now", now);
+    else
+        ls_meters_note_fact(meters, what, "%.1f W now, %.1f W at most", now, most);
+}
+
 static void add_meter(const char *folder, int index, const char *label, ls_meters *meters)
 {
     int socket = 0;
@@ -85,6 +112,7 @@ static void add_meter(const char *folder, int index, const char *label, ls_meter
                                sensor.source, text);
     else
         ls_meters_add(meters, &sensor);
+    if (error == 0) add_cap(folder, index, sensor.id, meters);
 }
 
 static void look_into(const char *folder, ls_meters *meters)
