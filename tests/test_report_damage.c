@@ -137,6 +137,25 @@ static void test_a_step_without_tokens(void **state)
     assert_true(fabs(strtod(line + strlen("gpu J/token"), NULL) - 3.0) < 1e-9);
 }
 
+/* The seconds beside the energy of a run are of the steps that the energy is of. */
+static void test_steps_without_energy(void **state)
+{
+    char text[2048] = "";
+
+    (void)state;
+    for (int i = 1; i <= 9; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "{\"step\":%d,\"attempt\":1,\"loss\":2,\"step_s\":1,\"tokens\":8,\"energy_j\":"
+                 "{\"gpu\":%s}}\n",
+                 i, i < 5 ? "null" : "300");
+    report_changed("partly", "record.jsonl", text);
+    char *csv = read_text(at("partly-set/codecarbon.csv"));
+    const char *line = strchr(csv, '\n') + 1;
+    for (int c = 0; c < 3; c++) line = strchr(line, ',') + 1;
+    assert_true(fabs(strtod(line, NULL) - 5.0) < 1e-9);
+    free(csv);
+}
+
 /* ---- names --------------------------------------------------------------------------------- */
 
 /* The name of a folder is what it is made of, whatever path leads there. */
@@ -171,10 +190,15 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torn_and_damaged),      cmocka_unit_test(test_absurd_numbers),
-        cmocka_unit_test(test_record_alone),          cmocka_unit_test(test_power_csv_of_others),
-        cmocka_unit_test(test_run_json_of_others),    cmocka_unit_test(test_lines_of_others),
-        cmocka_unit_test(test_a_step_without_tokens), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_torn_and_damaged),
+        cmocka_unit_test(test_absurd_numbers),
+        cmocka_unit_test(test_record_alone),
+        cmocka_unit_test(test_power_csv_of_others),
+        cmocka_unit_test(test_run_json_of_others),
+        cmocka_unit_test(test_lines_of_others),
+        cmocka_unit_test(test_steps_without_energy),
+        cmocka_unit_test(test_a_step_without_tokens),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("report_damage", tests, make_test_folder,
                                        remove_test_folder);

@@ -181,6 +181,16 @@ static double cpu_figure(const double *rails)
     return isfinite(rails[LS_RAIL_GRACE]) ? rails[LS_RAIL_GRACE] : rails[LS_RAIL_CPU];
 }
 
+static bool has_energy(const ls_run_step *step)
+{
+    static const ls_rail rails[] = {LS_RAIL_MODULE, LS_RAIL_GRACE, LS_RAIL_CPU, LS_RAIL_GPU,
+                                    LS_RAIL_DRAM};
+
+    for (size_t r = 0; r < sizeof rails / sizeof rails[0]; r++)
+        if (isfinite(step->joules[rails[r]])) return isfinite(step->step_s);
+    return false;
+}
+
 static void put_codecarbon(FILE *f, int number, const ls_run_summary *run)
 {
     const double *watts = run->watts, *joules = run->joules_all;
@@ -191,7 +201,7 @@ static void put_codecarbon(FILE *f, int number, const ls_run_summary *run)
         if (isfinite(parts[p])) sum = isnan(sum) ? parts[p] : sum + parts[p];
     if (isfinite(joules[LS_RAIL_MODULE])) sum = joules[LS_RAIL_MODULE];
     for (int64_t i = 0; i < run->data->n_steps; i++)
-        seconds += isfinite(run->data->steps[i].step_s) ? run->data->steps[i].step_s : 0.0;
+        seconds += has_energy(&run->data->steps[i]) ? run->data->steps[i].step_s : 0.0;
     put_whole(f, true, number);
     put_text(f, false, ls_run_data_text(run->data, "started"));
     put_text(f, false, run->data->label);

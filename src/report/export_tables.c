@@ -120,7 +120,7 @@ static const ls_column codecarbon[] = {
     RUN,
     TEXT("timestamp", "when the run's latest attempt began, UTC"),
     TEXT("project_name", "folder of the run"),
-    MEASURED("duration", "s", "of all steps"),
+    MEASURED("duration", "s", "of the steps whose energy is known"),
     MEASURED("cpu_power", "W", "Grace socket with memory, or processor packages"),
     MEASURED("gpu_power", "W", "the GPU with its memory"),
     MEASURED("ram_power", "W", "memory, where it is not in cpu_power"),
