@@ -179,6 +179,8 @@ static void test_everything_is_recorded(void **state)
     cJSON *first = read_json(at("all/run.json"));
     assert_true(
         fabs(member(first, "power.summary.rails.module.idle_watts")->valuedouble - MODULE_W) < 1.0);
+    const double joules = member(first, "power.summary.rails.module.joules")->valuedouble;
+    assert_int_equal(cJSON_GetArraySize(member(first, "power_earlier")), 0);
     cJSON_Delete(first);
     assert_true(check_record("all") > 0);
     check_trace("all");
@@ -196,6 +198,10 @@ static void test_everything_is_recorded(void **state)
     const cJSON *sensor = cJSON_GetArrayItem(member(run, "power.sensors"), 0);
     assert_string_equal(member(sensor, "id")->valuestring, "grace.module-0");
     assert_true(cJSON_IsNumber(member(run, "power.summary.rails.module.joules")));
+    const cJSON *earlier = member(run, "power_earlier");
+    assert_int_equal(cJSON_GetArraySize(earlier), 1); /* what the first attempt drew is kept */
+    assert_true(member(earlier->child, "attempt")->valuedouble == 1);
+    assert_true(member(earlier->child, "summary.rails.module.joules")->valuedouble == joules);
     assert_says(member(run, "missing")->child->string, "energy_j.gpu");
     cJSON_Delete(run);
 }

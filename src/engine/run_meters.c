@@ -15,6 +15,7 @@
 
 #define TRACE_SPANS     65536 /* between two flushes */
 #define WHY_BYTES       512
+#define PATH_BYTES      4200
 #define SYSFS_VARIABLE  "LONGSPAN_SYSFS_ROOT"   /* a copy of /sys is looked for below it */
 #define NVML_VARIABLE   "LONGSPAN_NVML_LIBRARY" /* instead of libnvidia-ml.so.1 */
 #define STEPS_THREAD    0                       /* of the trace; lanes follow */
@@ -26,6 +27,7 @@ const char *const ls_run_phase_names[LS_RUN_PHASE_COUNT] = {
 struct ls_run_meters {
     ls_trainer *trainer;
     ls_power *power; /* NULL: off, or it could not be had */
+    cJSON *earlier;  /* summaries of the attempts before */
     char why[WHY_BYTES];
     ls_trace *trace;               /* NULL: no steps are to be traced */
     ls_live_bytes *live;           /* [n_steps] of the plan; with trace */
@@ -200,6 +202,37 @@ static void open_power(ls_run_meters *m, bool resume, int attempt)
         snprintf(m->why, sizeof m->why, "%s", ls_error());
 }
 
+/* What run.json says of the attempts before, which this one's replaces; a killed one left nothing.
+ */
+static ls_status keep_earlier(ls_run_meters *m, bool resume)
+{
+    char path[PATH_BYTES];
+    cJSON *before = NULL;
+    const cJSON *summary, *one;
+
+    m->earlier = cJSON_CreateArray();
+    if (m->earlier == NULL) return LS_FAIL(LS_ERR_NO_MEMORY, "energy of earlier attempts");
+    snprintf(path, sizeof path, "%s/run.json", m->trainer->config->output);
+    if (!resume || ls_json_read(path, &before) != LS_OK) return LS_OK;
+    ls_status status = LS_OK;
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(before, "power_earlier"))
+    {
+        if (status == LS_OK) status = ls_json_append(m->earlier, cJSON_Duplicate(one, true));
+    }
+    summary = ls_json_find_path(before, "power.summary");
+    if (status == LS_OK && cJSON_IsObject(summary)) {
+        cJSON *entry = cJSON_CreateObject();
+        status = ls_json_append(m->earlier, entry);
+        if (status == LS_OK)
+            status = ls_json_add(
+                entry, "attempt",
+                cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(before, "attempt"), true));
+        if (status == LS_OK) status = ls_json_add(entry, "summary", cJSON_Duplicate(summary, true));
+    }
+    cJSON_Delete(before);
+    return status;
+}
+
 /* Nothing runs that would tell, and nothing will; the thread's latest failure stays. */
 static void let_lanes_end(const ls_run_meters *m)
 {
@@ -220,6 +253,7 @@ void ls_run_meters_close(ls_run_meters *meters)
     ls_power_close(meters->power); /* first: it counts into the trace */
     ls_trace_close(meters->trace);
     pthread_mutex_destroy(&meters->mutex);
+    cJSON_Delete(meters->earlier);
     free(meters->live);
     free(meters);
 }
@@ -233,7 +267,8 @@ ls_status ls_run_meters_open(ls_trainer *trainer, bool resume, int attempt, ls_r
     atomic_store(&m->reported, trainer->step);
     for (int lane = 0; lane < LS_LANE_COUNT; lane++) m->lane_phase[lane] = -1;
     pthread_mutex_init(&m->mutex, NULL);
-    const ls_status status = open_trace(m);
+    ls_status status = keep_earlier(m, resume);
+    if (status == LS_OK) status = open_trace(m);
     if (status != LS_OK) {
         ls_run_meters_close(m);
         return status;
@@ -349,6 +384,8 @@ ls_status ls_run_meters_describe(ls_run_meters *meters, bool final, cJSON *run, 
 {
     cJSON *power = NULL;
 
+    if (meters != NULL)
+        LS_TRY(ls_json_add(run, "power_earlier", cJSON_Duplicate(meters->earlier, true)));
     if (meters == NULL || meters->power == NULL) {
         LS_TRY(ls_json_add(run, "power", cJSON_CreateNull()));
         return ls_json_add(missing, "energy_j",
