@@ -128,7 +128,13 @@ static void put_summary(ls_page *p)
     put_measured(p, "tokens/s", offsetof(ls_run_summary, tokens_per_s), true);
     put_measured(p, "step, s", offsetof(ls_run_summary, step_s), false);
     ROW(p, "MFU, causal", mfu_causal.median);
+    ROW(p, "MFU, Megatron's count", mfu_megatron.median);
+    ROW(p, "TFLOP/s, ALST's count", tflops_alst.median);
     ROW(p, "predicted / measured step", predicted);
+    ROW(p, "copies in while they run, bytes/s", copy_rate[0]);
+    ROW(p, "of the link's", link_fraction[0]);
+    ROW(p, "copies out while they run, bytes/s", copy_rate[1]);
+    ROW(p, "of the link's", link_fraction[1]);
     ROW(p, "peak host memory, bytes", peak_host);
     ROW(p, "peak device memory, bytes", peak_hbm);
     put_rail_rows(p);

@@ -106,6 +106,8 @@ ls_status ls_run_summarize(const ls_run_data *data, ls_run_summary *s)
     LS_TRY(TYPICAL(data, step_s, &s->step_s));
     LS_TRY(TYPICAL(data, tokens_per_s, &s->tokens_per_s));
     LS_TRY(TYPICAL(data, mfu_causal, &s->mfu_causal));
+    LS_TRY(TYPICAL(data, mfu_megatron, &s->mfu_megatron));
+    LS_TRY(TYPICAL(data, tflops_alst, &s->tflops_alst));
     for (ls_rail rail = 0; rail < LS_RAIL_COUNT; rail++) {
         const size_t offset = offsetof(ls_run_step, joules) + (size_t)rail * sizeof(double);
         LS_TRY(typical_of_member(data, offset, &s->joules[rail]));

@@ -12,7 +12,7 @@ typedef struct ls_run_summary {
     int64_t steps, skipped;
     double tokens; /* of all steps */
     double loss, eval_loss;
-    ls_typical step_s, tokens_per_s, mfu_causal;
+    ls_typical step_s, tokens_per_s, mfu_causal, mfu_megatron, tflops_alst;
     ls_typical joules[LS_RAIL_COUNT]; /* of a step */
     double joules_all[LS_RAIL_COUNT]; /* of the steps whose joules are known */
     double joules_per_token[LS_RAIL_COUNT];

@@ -92,6 +92,14 @@ static double figure_mfu(const ls_run_summary *s)
 {
     return s->mfu_causal.median;
 }
+static double figure_megatron(const ls_run_summary *s)
+{
+    return s->mfu_megatron.median;
+}
+static double figure_alst(const ls_run_summary *s)
+{
+    return s->tflops_alst.median;
+}
 static double figure_predicted(const ls_run_summary *s)
 {
     return s->predicted;
@@ -204,6 +212,8 @@ void ls_report_table(FILE *file, const ls_run_summary *runs, int n_runs)
     put_measured(file, "tokens/s", offsetof(ls_run_summary, tokens_per_s), runs, n_runs);
     put_measured(file, "step, s", offsetof(ls_run_summary, step_s), runs, n_runs);
     put_figure(file, "MFU causal", figure_mfu, runs, n_runs);
+    put_figure(file, "MFU megatron", figure_megatron, runs, n_runs);
+    put_figure(file, "TFLOP/s alst", figure_alst, runs, n_runs);
     put_figure(file, "predicted / measured", figure_predicted, runs, n_runs);
     put_figure(file, "copies in, GB/s", figure_in, runs, n_runs); /* while they run */
     put_figure(file, "  of the link's", figure_in_part, runs, n_runs);
