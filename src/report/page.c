@@ -253,7 +253,12 @@ static void put_head(FILE *f, const char *title)
           "440px),1fr))}\n"
           "figure{margin:0;padding:.6rem;background:var(--card);border-radius:8px;min-width:0}\n"
           "figcaption{font-weight:600;margin-bottom:.3rem}\n"
-          ".scroll{overflow-x:auto}table{border-collapse:collapse;margin:.3rem 0}\n"
+          ".scroll{overflow-x:auto;background:" /* a shade at the side where there is more */
+          "linear-gradient(90deg,var(--bg) 40%,transparent) 0 0/2rem 100% no-repeat local,"
+          "linear-gradient(270deg,var(--bg) 40%,transparent) 100% 0/2rem 100% no-repeat local,"
+          "linear-gradient(90deg,var(--grid),transparent) 0 0/.7rem 100% no-repeat scroll,"
+          "linear-gradient(270deg,var(--grid),transparent) 100% 0/.7rem 100% no-repeat scroll}\n"
+          "table{border-collapse:collapse;margin:.3rem 0}\n"
           "th,td{padding:.25rem .7rem;border-bottom:1px solid var(--grid);text-align:right;"
           "white-space:nowrap}\n"
           "th{text-align:left;font-weight:500;color:var(--dim)}th.run{text-align:right;"
@@ -263,7 +268,9 @@ static void put_head(FILE *f, const char *title)
           ".note{font-size:.85rem;margin:.3rem 0}.facts span{margin-right:1rem;"
           "display:inline-block}\n"
           "summary{cursor:pointer;margin:.6rem 0}\n@media(max-width:600px){th{white-space:normal;"
-          "padding-left:0}body{padding:.7rem}figure{padding:.3rem}}\n</style></head><body>\n<h1>",
+          "padding-left:0}th,td{padding:.25rem "
+          ".3rem;font-size:.85rem}body{padding:.7rem}figure{padding:.3rem}}\n</style></"
+          "head><body>\n<h1>",
           f);
     ls_chart_write_text(f, title);
     fputs("</h1>\n", f);
