@@ -255,6 +255,14 @@ static void test_data_set(void **state)
     const double kwh = 400.0 * seconds / 3.6e6; /* the module's */
     assert_true(fabs(strtod(line, NULL) / kwh - 1.0) < 1e-4);
     free(energy);
+    energy = read_text(at("set/energy.csv")); /* of the attempt that ended */
+    assert_has(energy,
+               "\n1,1,module,,10,4000,meter,0.5,2,,90\n1,1,module,forward,4,1700,meter,,,,\n2,1,");
+    free(energy);
+    energy = read_text(at("set/runs.csv"));
+    assert_has(energy,
+               ",A GPU,580.1,nvml0.module.limit 900.0 W now; grace.module-0.limit 1000.0 W now,");
+    free(energy);
     free(readme);
     for (size_t d = 0; d < sizeof damages / sizeof damages[0]; d++) {
         char path[600];

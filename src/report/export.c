@@ -45,6 +45,36 @@ static void put_real(FILE *f, double value)
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text != NULL ? text : "";
+}
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+}
+
+/* Facts that meters told of power limits: "nvml0.module.limit 900.0 W now; ..." */
+static void put_limits(FILE *f, const cJSON *facts)
+{
+    static const char limit[] = ".limit";
+    char text[1024] = "";
+    const cJSON *fact;
+
+    cJSON_ArrayForEach(fact, facts)
+    {
+        const size_t at = strlen(text), n = fact->string != NULL ? strlen(fact->string) : 0;
+        if (n < sizeof limit || strcmp(fact->string + n - (sizeof limit - 1), limit) != 0) continue;
+        if (!cJSON_IsString(fact)) continue;
+        snprintf(text + at, sizeof text - at, "%s%s %s", at > 0 ? "; " : "", fact->string,
+                 fact->valuestring);
+    }
+    put_text(f, false, text);
+}
+
 static void put_run(FILE *f, int number, const ls_run_summary *run)
 {
     static const char *const texts[] = {"version", "started", "hardware", "machine.cpu"};
@@ -59,6 +89,9 @@ static void put_run(FILE *f, int number, const ls_run_summary *run)
     put_whole(f, true, number);
     put_text(f, false, d->label);
     for (int i = 0; i < 4; i++) put_text(f, false, ls_run_data_text(d, texts[i]));
+    put_text(f, false, ls_run_data_text(d, "power.facts.nvml0"));
+    put_text(f, false, ls_run_data_text(d, "power.facts.driver"));
+    put_limits(f, d->run != NULL ? ls_json_find_path(d->run, "power.facts") : NULL);
     for (int i = 0; i < 3; i++) put_real(f, ls_run_data_number(d, numbers[i]));
     put_text(f, false, ls_run_data_text(d, "model.config.model_type"));
     for (int i = 0; i < 4; i++) put_real(f, ls_run_data_number(d, sizes[i]));
@@ -137,18 +170,6 @@ static void put_power(FILE *f, int number, const ls_run_summary *run)
     }
 }
 
-static const char *text_of(const cJSON *object, const char *key)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return text != NULL ? text : "";
-}
-
-static double number_of(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
-}
-
 static bool is_rail(const char *name)
 {
     for (ls_rail rail = LS_RAIL_NONE; rail < LS_RAIL_COUNT; rail++)
@@ -179,6 +200,64 @@ static void put_sensors(FILE *f, int number, const ls_run_summary *run)
 static double cpu_figure(const double *rails)
 {
     return isfinite(rails[LS_RAIL_GRACE]) ? rails[LS_RAIL_GRACE] : rails[LS_RAIL_CPU];
+}
+
+/* What a rail drew in one attempt, and in each phase of it. */
+static void put_rail_energy(FILE *f, int number, int64_t attempt, const cJSON *rail,
+                            const cJSON *summary)
+{
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(summary, "phase_seconds"), *phase;
+    const cJSON *joules = cJSON_GetObjectItemCaseSensitive(rail, "phase_joules");
+    const cJSON *methods = cJSON_GetObjectItemCaseSensitive(rail, "methods");
+    const char *method = text_of(rail, "method");
+
+    put_whole(f, true, number);
+    put_whole(f, false, attempt);
+    put_text(f, false, rail->string);
+    put_text(f, false, "");
+    put_real(f, number_of(summary, "seconds"));
+    put_real(f, number_of(rail, "joules"));
+    put_text(f, false, method);
+    put_real(f, number_of(rail, "coverage"));
+    put_real(f, number_of(cJSON_GetObjectItemCaseSensitive(methods, method), "error_joules"));
+    put_real(f, number_of(rail, "disagreement"));
+    put_real(f, number_of(rail, "idle_watts"));
+    fputc('\n', f);
+    cJSON_ArrayForEach(phase, seconds)
+    {
+        if (phase->string == NULL || !cJSON_IsNumber(phase)) continue;
+        put_whole(f, true, number);
+        put_whole(f, false, attempt);
+        put_text(f, false, rail->string);
+        put_text(f, false, phase->string);
+        put_real(f, phase->valuedouble);
+        put_real(f, number_of(joules, phase->string));
+        put_text(f, false, method);
+        fputs(",,,,\n", f);
+    }
+}
+
+static void put_attempt(FILE *f, int number, double attempt, const cJSON *summary)
+{
+    const cJSON *rail;
+
+    if (!(attempt >= 1.0 && attempt < 1e9)) return;
+    cJSON_ArrayForEach(rail, cJSON_GetObjectItemCaseSensitive(summary, "rails"))
+    {
+        if (rail->string != NULL && is_rail(rail->string))
+            put_rail_energy(f, number, (int64_t)attempt, rail, summary);
+    }
+}
+
+static void put_energy(FILE *f, int number, const ls_run_summary *run)
+{
+    const cJSON *json = run->data->run, *earlier;
+
+    if (json == NULL) return;
+    cJSON_ArrayForEach(earlier, cJSON_GetObjectItemCaseSensitive(json, "power_earlier"))
+        put_attempt(f, number, number_of(earlier, "attempt"),
+                    cJSON_GetObjectItemCaseSensitive(earlier, "summary"));
+    put_attempt(f, number, number_of(json, "attempt"), ls_json_find_path(json, "power.summary"));
 }
 
 static bool has_energy(const ls_run_step *step)
@@ -231,7 +310,8 @@ static ls_status write_table(const char *directory, int table, const ls_run_summ
                              int n_runs)
 {
     static void (*const put[LS_TABLES])(FILE *, int, const ls_run_summary *) = {
-        put_runs, put_steps, put_evals, put_positions, put_power, put_sensors, put_codecarbon};
+        put_runs,   put_steps, put_evals,   put_positions,
+        put_energy, put_power, put_sensors, put_codecarbon};
     const ls_table *t = &ls_tables[table];
     char name[64];
     ls_new_file made;

@@ -31,9 +31,9 @@ typedef struct ls_table {
     int n_columns;
 } ls_table;
 
-#define LS_TABLES 7
+#define LS_TABLES 8
 
-/* runs, steps, evals, positions, power, sensors, codecarbon. */
+/* runs, steps, evals, positions, energy, power, sensors, codecarbon. */
 extern const ls_table ls_tables[LS_TABLES];
 
 #endif

@@ -23,6 +23,9 @@ static const ls_column runs[] = {
     TEXT("started", "when its latest attempt began, UTC"),
     TEXT("hardware", "hardware profile"),
     TEXT("cpu", "processor"),
+    TEXT("gpu", "name of the first GPU"),
+    TEXT("driver", "of the GPU"),
+    TEXT("power_limits", "that were in force, by meter"),
     MEASURED("cores", "1", "cores that the run could use"),
     MEASURED("memory_bytes", "B", "memory of the machine"),
     MEASURED("page_bytes", "B", "size of a page"),
@@ -90,6 +93,20 @@ static const ls_column positions[] = {
     {"loss", LS_COLUMN_REAL, true, false, "nat", "mean over labels in the bin, latest evaluation"},
 };
 
+static const ls_column energy[] = {
+    RUN,
+    {"attempt", LS_COLUMN_WHOLE, false, true, "", "1, and one more with each resume"},
+    {"rail", LS_COLUMN_RAIL, false, false, "", "which rail; rails overlap, never add them"},
+    TEXT("phase", "what the compute lane did; empty: the whole attempt, saves and evaluations too"),
+    MEASURED("seconds", "s", "how long"),
+    MEASURED("joules", "J", "by the method; empty: too short for the rail's meter"),
+    TEXT("method", "counter, meter, instant or average"),
+    MEASURED("coverage", "1", "part of the time that its sensors told"),
+    MEASURED("error_joules", "J", "what the ends may be off by"),
+    MEASURED("disagreement", "1", "largest relative difference of another method"),
+    MEASURED("idle_watts", "W", "before the first step, where record.idle_s asks for it"),
+};
+
 static const ls_column power[] = {
     RUN,
     {"time_s", LS_COLUMN_REAL, false, true, "s", "since the first sample of the run"},
@@ -138,6 +155,7 @@ const ls_table ls_tables[LS_TABLES] = {
     {"steps", "one line for each optimizer step", steps, N(steps)},
     {"evals", "held-out losses", evals, N(evals)},
     {"positions", "loss by position in the sequence", positions, N(positions)},
+    {"energy", "energy of each attempt that ended, by rail and phase", energy, N(energy)},
     {"power", "power by rail over time, thinned out to 2000 moments a run", power, N(power)},
     {"sensors", "every sensor of every run", sensors, N(sensors)},
     {"codecarbon", "energy of each run in CodeCarbon's columns", codecarbon, N(codecarbon)},
