@@ -66,26 +66,36 @@ static ls_status simulate(const ls_trial *t, const ls_choices *choices, double *
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-/* The run with another setting, searched as it would be. */
-static ls_status try_setting(changing *c, ls_change_kind kind, const char *key,
-                             const ls_run_config *config)
+/* The run with another setting, searched as it would be: seconds of a step, 0 where none fits, and
+ * what was chosen. */
+static ls_status search_setting(const changing *c, const ls_run_config *config, double *step_s,
+                                char name[LS_CANDIDATE_NAME_BYTES])
 {
     const ls_trial *t = c->trial;
-    char words[LS_CHANGE_WORDS_BYTES], name[LS_CANDIDATE_NAME_BYTES];
     ls_choices choices;
     ls_search search;
-    double step_s;
 
+    *step_s = 0;
     if (ls_choices_make_any(config, t->model, t->hardware, true, &search, &choices) != LS_OK ||
         search.chosen.choices.chunk == 0)
         return LS_OK; /* it is no change to one that fits */
-    step_s = search.chosen.step_s;
-    if (step_s == 0) {
-        ls_trial changed = *t;
-        changed.config = config;
-        LS_TRY(simulate(&changed, &choices, &step_s));
-    }
-    snprintf(words, sizeof words, "%s (%s)", key, ls_candidate_name(&search.chosen, name));
+    ls_candidate_name(&search.chosen, name);
+    *step_s = search.chosen.step_s;
+    if (*step_s > 0) return LS_OK;
+    ls_trial changed = *t;
+    changed.config = config;
+    return simulate(&changed, &choices, step_s);
+}
+
+static ls_status try_setting(changing *c, ls_change_kind kind, const char *key,
+                             const ls_run_config *config)
+{
+    char words[LS_CHANGE_WORDS_BYTES], name[LS_CANDIDATE_NAME_BYTES];
+    double step_s;
+
+    LS_TRY(search_setting(c, config, &step_s, name));
+    if (step_s == 0) return LS_OK;
+    snprintf(words, sizeof words, "%s (%s)", key, name);
     note(c, kind, words, count_tokens(config), step_s);
     return LS_OK;
 }
@@ -123,6 +133,30 @@ static ls_status try_open(changing *c)
 static bool is_busy_computing(const changing *c)
 {
     return c->search->chosen.cost.compute_s * (1 + GAIN_LEAST) >= c->step_s;
+}
+
+/* A part of the updates where the layers compute: the best of a quarter, a half and all of them. */
+static ls_status try_device_layers(changing *c)
+{
+    const ls_trial *t = c->trial;
+    const int64_t L = t->model->num_hidden_layers;
+    char words[LS_CHANGE_WORDS_BYTES], name[LS_CANDIDATE_NAME_BYTES];
+    ls_run_config changed = *t->config;
+    double least_s = 0, step_s;
+
+    if (!t->hardware->has_device || changed.moments != LS_MOMENTS_F32 || is_busy_computing(c))
+        return LS_OK;
+    for (int64_t parts = 4; parts >= 1; parts /= 2) {
+        changed.device_layers = (L + parts - 1) / parts;
+        if (changed.device_layers == t->config->device_layers) continue;
+        LS_TRY(search_setting(c, &changed, &step_s, name));
+        if (step_s == 0 || (least_s > 0 && step_s >= least_s)) continue;
+        least_s = step_s;
+        snprintf(words, sizeof words, "optimizer.device_layers: %lld (%s)",
+                 (long long)changed.device_layers, name);
+    }
+    if (least_s > 0) note(c, LS_CHANGE_SETTING, words, count_tokens(t->config), least_s);
+    return LS_OK;
 }
 
 static ls_status try_training(changing *c)
@@ -232,6 +266,7 @@ ls_status ls_plan_changes_find(const ls_trial *trial, const ls_plan *plan, const
     changes->is_partial = search->chosen.cost.n_steps > SEARCH_STEPS;
     if (!changes->is_partial) {
         LS_TRY(try_open(&c));
+        LS_TRY(try_device_layers(&c));
         LS_TRY(try_training(&c));
         LS_TRY(try_room(&c));
     }
