@@ -128,6 +128,8 @@ static void test_page(void **state)
                                          "Energy per token, rail module",
                                          "forward",
                                          "grace.module-0",
+                                         "all of the latest attempt",
+                                         "<tr><th>eval</th><td>3</td><td>1.2k</td></tr>",
                                          "nats per token"};
 
     (void)state;
@@ -257,7 +259,8 @@ static void test_data_set(void **state)
     free(energy);
     energy = read_text(at("set/energy.csv")); /* of the attempt that ended */
     assert_has(energy,
-               "\n1,1,module,,10,4000,meter,0.5,2,,90\n1,1,module,forward,4,1700,meter,,,,\n2,1,");
+               "\n1,1,module,,10,4000,meter,0.5,2,,90\n1,1,module,forward,4,1700,meter,,,,\n"
+               "1,2,module,,20,8000,meter,,,,\n1,2,module,eval,3,1200,meter,,,,\n2,1,");
     free(energy);
     energy = read_text(at("set/runs.csv"));
     assert_has(energy,

@@ -179,6 +179,40 @@ static void put_phases(ls_page *p, int run)
           p->file);
 }
 
+/* The same of the whole attempt, by run.json: saves and evaluations lie between steps. */
+static void put_attempt_phases(ls_page *p, int run)
+{
+    const cJSON *json = p->runs[run].data->run, *rail, *phase;
+    const cJSON *seconds =
+        json != NULL ? ls_json_find_path(json, "power.summary.phase_seconds") : NULL;
+    const cJSON *rails = json != NULL ? ls_json_find_path(json, "power.summary.rails") : NULL;
+
+    if (!cJSON_IsObject(seconds) || !cJSON_IsObject(rails)) return;
+    fputs("<div class=\"scroll\"><table><tr><th>phase</th><th class=\"run\">s, all of the latest "
+          "attempt</th>",
+          p->file);
+    cJSON_ArrayForEach(rail, rails)
+    {
+        fputs("<th class=\"run\">", p->file);
+        ls_chart_write_text(p->file, rail->string);
+        fputs(", J</th>", p->file);
+    }
+    fputs("</tr>\n", p->file);
+    cJSON_ArrayForEach(phase, seconds)
+    {
+        begin_row(p, phase->string);
+        put_number(p, cJSON_GetNumberValue(phase));
+        cJSON_ArrayForEach(rail, rails)
+        {
+            const cJSON *joules = cJSON_GetObjectItemCaseSensitive(rail, "phase_joules");
+            put_number(
+                p, cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(joules, phase->string)));
+        }
+        fputs("</tr>\n", p->file);
+    }
+    fputs("</table></div>\n", p->file);
+}
+
 static void put_sensors(ls_page *p, int run)
 {
     static const char *const keys[] = {"id", "rail", "method", "unit", "contains", "source"};
@@ -286,6 +320,7 @@ static ls_status put_run(ls_page *p, int run)
     LS_TRY(ls_page_run_charts(p, run));
     fputs("</div>\n", p->file);
     put_phases(p, run);
+    put_attempt_phases(p, run);
     put_sensors(p, run);
     return LS_OK;
 }
