@@ -374,27 +374,31 @@ static const char model_7b_yaml[] = "model_type: llama\n"
 
 /* Where the host is late, updates on the device are proposed; a plan with them is as fast as said.
  */
-static void test_change_of_device_layers(void **state)
+static void test_changes_of_updates(void **state)
 {
     static const char key[] = "optimizer.device_layers: ";
     const cJSON *change;
     char set[64] = "";
+    bool overlaps = false;
     double after = 0;
 
 #define SHORT_7B(...)                                                                              \
     RUN(0, "plan", "run.yaml", "--json", "--hardware", "gh200-96gb-480gb", "--set",                \
-        "model=7b.yaml", "--set", "sequence.tokens=8k", "--set", "batch.sequences=1", __VA_ARGS__)
+        "model=7b.yaml", "--set", "sequence.tokens=8k", "--set", "batch.sequences=1", "--set",     \
+        "optimizer.updates=serial", __VA_ARGS__)
     (void)state;
     put_text(at("7b.yaml"), model_7b_yaml);
     cJSON *plan = parse(SHORT_7B("--quiet")->out);
     cJSON_ArrayForEach(change, cJSON_GetObjectItem(plan, "changes"))
     {
         const char *words = cJSON_GetObjectItem(change, "change")->valuestring;
+        overlaps |= strncmp(words, "optimizer.updates: overlap (", 28) == 0;
         if (strncmp(words, key, strlen(key)) != 0) continue;
         assert_string_equal(cJSON_GetObjectItem(change, "kind")->valuestring, "setting");
         snprintf(set, sizeof set, "optimizer.device_layers=%d", atoi(words + strlen(key)));
         after = cJSON_GetObjectItem(change, "step_s")->valuedouble;
     }
+    assert_true(overlaps);
     assert_true(after > 0 && after < cJSON_GetObjectItem(plan, "step_s")->valuedouble);
     cJSON_Delete(plan);
     plan = parse(SHORT_7B("--set", set)->out);
@@ -564,7 +568,7 @@ int main(void)
         cmocka_unit_test(test_unknown_times_have_a_remedy),
         cmocka_unit_test(test_verbose),
         cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_change_of_device_layers),
+        cmocka_unit_test(test_changes_of_updates),
         cmocka_unit_test(test_document_of_memory_and_segments),
         cmocka_unit_test(test_training_follows_it),
         cmocka_unit_test(test_print),

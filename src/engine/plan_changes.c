@@ -126,6 +126,11 @@ static ls_status try_open(changing *c)
         open.accumulate_order = 0;
         LS_TRY(try_setting(c, LS_CHANGE_SETTING, "batch.accumulate_order: auto", &open));
     }
+    open = *given;
+    if (given->serial_updates) {
+        open.serial_updates = false;
+        LS_TRY(try_setting(c, LS_CHANGE_SETTING, "optimizer.updates: overlap", &open));
+    }
     return LS_OK;
 }
 
@@ -168,6 +173,11 @@ static ls_status try_training(changing *c)
     if (given->moments == LS_MOMENTS_F32) {
         changed.moments = LS_MOMENTS_BF16;
         LS_TRY(try_setting(c, LS_CHANGE_TRAINING, "optimizer.moments: bf16, lossy", &changed));
+    }
+    changed = *given;
+    if (given->gradients == LS_DTYPE_F32) {
+        changed.gradients = LS_DTYPE_BF16;
+        LS_TRY(try_setting(c, LS_CHANGE_TRAINING, "optimizer.gradients: bf16, lossy", &changed));
     }
     changed = *given;
     changed.accumulate *= 2;
