@@ -277,6 +277,7 @@ static void name_run(ls_run_data *d)
         name += n > 0 ? n : 1;
     }
     d->label[at] = '\0';
+    free(real);
 }
 
 /* run.json, if there is one; a broken one is told, and missed. */
