@@ -185,4 +185,68 @@ static inline int remove_machines(void **state)
     return ls_directory_remove(machines) == LS_OK ? 0 : -1;
 }
 
+/* ---- meters as they are found ---------------------------------------------------------------- */
+
+#define NO_NVML "/nowhere/libnvidia-ml.so.1"
+
+static inline const ls_sensor *find_sensor(const ls_meters *m, const char *id)
+{
+    for (int s = 0; s < m->n_sensors; s++)
+        if (strcmp(m->sensors[s].id, id) == 0) return &m->sensors[s];
+    return NULL;
+}
+
+static inline const char *why_missing(const ls_meters *m, const char *what)
+{
+    for (int i = 0; i < m->n_missing; i++)
+        if (strcmp(m->missing[i].what, what) == 0) return m->missing[i].why;
+    fail_msg("%s is not among the missing", what);
+    return NULL;
+}
+
+static inline void open_meters(ls_meters *m, const char *nvml)
+{
+    set_time(0.0);
+    ls_meters_open(&(ls_meter_options){root, nvml}, m);
+}
+
+/* ---- Grace ---------------------------------------------------------------------------------- */
+
+static const waveform superchip_power = {WAVE_SQUARE, 300.0, 700.0, 8.0};
+static const waveform grace_power = {WAVE_RAMP, 80.0, 180.0, 6.0};
+static const waveform cpu_power = {WAVE_RAMP, 30.0, 90.0, 6.0};
+static const waveform sysio_power = {WAVE_SQUARE, 9.0, 14.0, 5.0};
+
+static const struct {
+    const char *word;
+    const waveform *power;
+} grace_meters[] = {{"Module", &superchip_power},
+                    {"Grace", &grace_power},
+                    {"CPU", &cpu_power},
+                    {"SysIO", &sysio_power}};
+
+/* One socket's meters: a hwmon each, in its device folder (old) or in itself (new); or all four in
+ * one folder. */
+static inline void add_socket(int socket, const char *layout)
+{
+    static char paths[METERS_MAX][128];
+    char path[160], label[64], folder[96];
+
+    for (int k = 0; k < 4; k++) {
+        const int first = meters.n;
+        const bool shared = strcmp(layout, "shared") == 0;
+        const int number = shared ? 3 : 40 - (4 * socket + k); /* not in the order of sockets */
+        snprintf(folder, sizeof folder, "/sys/class/hwmon/hwmon%d%s", number,
+                 strcmp(layout, "old") == 0 ? "/device" : "");
+        const int index = shared ? 1 + 4 * socket + k : 1;
+        snprintf(path, sizeof path, "%s/power%d_oem_info", folder, index);
+        snprintf(label, sizeof label, "%s Power Socket %d", grace_meters[k].word, socket);
+        put_machine_file(root, path, label);
+        snprintf(path, sizeof path, "%s/power%d_average_interval", folder, index);
+        put_machine_file(root, path, "50");
+        snprintf(paths[first], sizeof paths[first], "%s/power%d_average", folder, index);
+        add_meter(METER_HWMON, paths[first], *grace_meters[k].power);
+    }
+}
+
 #endif

@@ -1,5 +1,5 @@
 /*
- * test_power.c - joules against the exact integral of what simulated meters drew: RAPL and Grace's
+ * test_power.c - joules against the exact integral of what simulated meters drew: RAPL, above all;
  * meters, every way in which they lie, and what is refused rather than guessed.
  */
 #include "power_machine.h"
@@ -9,8 +9,6 @@
 static const waveform square = {WAVE_SQUARE, 90.0, 310.0, 7.0};
 static const waveform ramp = {WAVE_RAMP, 60.0, 240.0, 5.0};
 static const waveform dram_power = {WAVE_SQUARE, 8.0, 30.0, 3.0};
-
-#define NO_NVML "/nowhere/libnvidia-ml.so.1"
 
 /* ---- RAPL ---------------------------------------------------------------------------------- */
 
@@ -47,27 +45,6 @@ static void make_intel(void)
     add_rapl(ZONE "0:1/energy_uj", dram_power);
     add_rapl(ZONE "1/energy_uj", ramp);
     add_rapl(ZONE "2/energy_uj", square);
-}
-
-static const ls_sensor *find_sensor(const ls_meters *m, const char *id)
-{
-    for (int s = 0; s < m->n_sensors; s++)
-        if (strcmp(m->sensors[s].id, id) == 0) return &m->sensors[s];
-    return NULL;
-}
-
-static const char *why_missing(const ls_meters *m, const char *what)
-{
-    for (int i = 0; i < m->n_missing; i++)
-        if (strcmp(m->missing[i].what, what) == 0) return m->missing[i].why;
-    fail_msg("%s is not among the missing", what);
-    return NULL;
-}
-
-static void open_meters(ls_meters *m, const char *nvml)
-{
-    set_time(0.0);
-    ls_meters_open(&(ls_meter_options){root, nvml}, m);
 }
 
 static void test_rapl_is_labelled(void **state)
@@ -316,147 +293,6 @@ static void test_permission_denied_is_said(void **state)
     ls_meters_close(&m);
 }
 
-/* ---- Grace --------------------------------------------------------------------------------- */
-
-static const waveform module_power = {WAVE_SQUARE, 300.0, 700.0, 8.0};
-static const waveform grace_power = {WAVE_RAMP, 80.0, 180.0, 6.0};
-static const waveform cpu_power = {WAVE_RAMP, 30.0, 90.0, 6.0};
-static const waveform sysio_power = {WAVE_SQUARE, 9.0, 14.0, 5.0};
-
-static const struct {
-    const char *word;
-    const waveform *power;
-} grace_meters[] = {{"Module", &module_power},
-                    {"Grace", &grace_power},
-                    {"CPU", &cpu_power},
-                    {"SysIO", &sysio_power}};
-
-/* One socket's meters: a hwmon each, in its device folder (old) or in itself (new); or all four in
- * one folder. */
-static void add_socket(int socket, const char *layout)
-{
-    static char paths[METERS_MAX][128];
-    char path[160], label[64], folder[96];
-
-    for (int k = 0; k < 4; k++) {
-        const int first = meters.n;
-        const bool shared = strcmp(layout, "shared") == 0;
-        const int number = shared ? 3 : 40 - (4 * socket + k); /* not in the order of sockets */
-        snprintf(folder, sizeof folder, "/sys/class/hwmon/hwmon%d%s", number,
-                 strcmp(layout, "old") == 0 ? "/device" : "");
-        const int index = shared ? 1 + 4 * socket + k : 1;
-        snprintf(path, sizeof path, "%s/power%d_oem_info", folder, index);
-        snprintf(label, sizeof label, "%s Power Socket %d", grace_meters[k].word, socket);
-        put_machine_file(root, path, label);
-        snprintf(path, sizeof path, "%s/power%d_average_interval", folder, index);
-        put_machine_file(root, path, "50");
-        snprintf(paths[first], sizeof paths[first], "%s/power%d_average", folder, index);
-        add_meter(METER_HWMON, paths[first], *grace_meters[k].power);
-    }
-}
-
-static void check_grace(int sockets)
-{
-    static const ls_rail rails[] = {LS_RAIL_MODULE, LS_RAIL_GRACE, LS_RAIL_CPU, LS_RAIL_SYSIO};
-
-    open_power(NO_NVML);
-    run_until(1.0);
-    enter_phase(PHASE_FORWARD, 1.03);
-    run_until(48.7);
-    const ls_power_sums sums = take_sums(48.77);
-    for (int k = 0; k < 4; k++) {
-        assert_near(sums.joules[rails[k]],
-                    sockets * exact_joules(grace_meters[k].power, 1.03, 48.77), 0.01);
-        assert_int_equal(sums.method[rails[k]], LS_METHOD_METER);
-    }
-    close_power();
-}
-
-static void test_grace_in_device_folders(void **state)
-{
-    (void)state;
-    make_machine();
-    add_socket(0, "old");
-    check_grace(1);
-}
-
-static void test_grace_in_hwmon_folders(void **state)
-{
-    (void)state;
-    make_machine();
-    add_socket(0, "new");
-    check_grace(1);
-}
-
-static void assert_fact(const ls_meters *m, const char *what, const char *says)
-{
-    for (int f = 0; f < m->n_facts; f++) {
-        if (strcmp(m->facts[f].what, what) != 0) continue;
-        assert_string_equal(m->facts[f].why, says);
-        return;
-    }
-    fail_msg("no fact %s", what);
-}
-
-/* The platform's cap of a socket is on record, with or without its upper end; of others nothing. */
-static void test_grace_caps(void **state)
-{
-    static ls_meters m;
-
-    (void)state;
-    make_machine();
-    add_socket(0, "new");
-    put_machine_file(root, "/sys/class/hwmon/hwmon40/power1_cap", "1000000000");
-    put_machine_file(root, "/sys/class/hwmon/hwmon39/power1_cap", "300000000");
-    put_machine_file(root, "/sys/class/hwmon/hwmon39/power1_cap_max", "500000000");
-    put_machine_file(root, "/sys/class/hwmon/hwmon38/power1_cap", "none");
-    open_meters(&m, NO_NVML);
-    assert_int_equal(m.n_facts, 2);
-    assert_fact(&m, "grace.module-0.limit", "1000.0 W now");
-    assert_fact(&m, "grace.grace-0.limit", "300.0 W now, 500.0 W at most");
-    ls_meters_close(&m);
-}
-
-static void test_grace_in_one_folder(void **state)
-{
-    (void)state;
-    make_machine();
-    add_socket(0, "shared");
-    check_grace(1);
-}
-
-static void test_grace_quad(void **state)
-{
-    static ls_meters m;
-
-    (void)state;
-    make_machine();
-    for (int socket = 0; socket < 4; socket++) add_socket(socket, "new");
-    open_meters(&m, NO_NVML);
-    const ls_sensor *sensor = find_sensor(&m, "grace.sysio-3");
-    assert_non_null(sensor);
-    assert_true(sensor->rail == LS_RAIL_SYSIO && sensor->domain == 3);
-    assert_true(sensor->window_s == 0.05);
-    assert_string_equal(m.sensors[0].id, "grace.module-0"); /* whatever folders come first */
-    ls_meters_close(&m);
-    check_grace(4);
-}
-
-/* A server's own ACPI meter is not one of Grace's. */
-static void test_other_meters_are_left_out(void **state)
-{
-    static ls_meters m;
-
-    (void)state;
-    make_machine();
-    put_machine_file(root, "/sys/class/hwmon/hwmon0/power1_oem_info", "System Board");
-    put_machine_file(root, "/sys/class/hwmon/hwmon0/power1_average", "123000000");
-    open_meters(&m, NO_NVML);
-    assert_false(ls_meters_have_power(&m));
-    assert_non_null(strstr(why_missing(&m, "hwmon"), "System Board"));
-    ls_meters_close(&m);
-}
-
 /* ---- meters that fail ---------------------------------------------------------------------- */
 
 /* A meter turns bad in the middle of the run: what it then says is no energy. */
@@ -608,12 +444,6 @@ int main(void)
         cmocka_unit_test(test_the_history_is_bounded),
         cmocka_unit_test(test_a_phase_that_is_taken_back),
         cmocka_unit_test(test_permission_denied_is_said),
-        cmocka_unit_test(test_grace_in_device_folders),
-        cmocka_unit_test(test_grace_in_hwmon_folders),
-        cmocka_unit_test(test_grace_caps),
-        cmocka_unit_test(test_grace_in_one_folder),
-        cmocka_unit_test(test_grace_quad),
-        cmocka_unit_test(test_other_meters_are_left_out),
         cmocka_unit_test(test_vanishing),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_frozen),

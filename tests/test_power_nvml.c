@@ -213,13 +213,6 @@ static void test_states_and_limits(void **state)
     ls_meters_close(&m);
 }
 
-static const ls_sensor *find_sensor(const ls_meters *m, const char *id)
-{
-    for (int s = 0; s < m->n_sensors; s++)
-        if (strcmp(m->sensors[s].id, id) == 0) return &m->sensors[s];
-    return NULL;
-}
-
 /* Bytes over C2C: the mean since the look before, both ways of one pair of samples. */
 static void test_c2c(void **state)
 {
