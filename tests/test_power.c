@@ -1,6 +1,6 @@
 /*
- * test_power.c - joules against the exact integral of what simulated meters drew: RAPL, above all;
- * meters, every way in which they lie, and what is refused rather than guessed.
+ * test_power.c - joules against the exact integral of what simulated meters drew: RAPL,
+ * every way in which meters lie, and what is refused rather than guessed.
  */
 #include "power_machine.h"
 
